@@ -1,0 +1,1 @@
+"""SQL store of targets, runs, evaluations, skip profiles and benchmarks, and its REST API."""

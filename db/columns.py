@@ -1,0 +1,100 @@
+"""Column types that behave the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import array
+import sys
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import DateTime, LargeBinary
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+
+def utc_now() -> datetime:
+    """The present time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC datetimes: SQLite keeps no zone, PostgreSQL answers in the session's zone.
+
+    Raises:
+        ValueError: on writing a datetime without a zone.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return what the driver stores."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"datetime {value} has no zone: give an aware one, such as UTC")
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return the aware UTC datetime read."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class CompressedText(TypeDecorator[str]):
+    """Text as zlib-compressed UTF-8: small, and free of PostgreSQL's ban on the NUL character."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - fixed by the base class
+        """Return the compressed bytes."""
+        return None if value is None else zlib.compress(value.encode("utf-8", "surrogatepass"))
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - fixed by the base class
+        """Return the text."""
+        return None if value is None else zlib.decompress(value).decode("utf-8", "surrogatepass")
+
+
+class TokenIds(TypeDecorator[tuple[int, ...]]):
+    """Token ids as zlib-compressed little-endian int32."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - fixed by the base class
+        """Return the compressed bytes."""
+        return None if value is None else pack_token_ids(value)
+
+    def process_result_value(
+        self,
+        value: bytes | None,
+        dialect: Dialect,  # noqa: ARG002 - fixed by the base class
+    ) -> tuple[int, ...] | None:
+        """Return the ids."""
+        return None if value is None else unpack_token_ids(value)
+
+
+def pack_token_ids(ids: Sequence[int]) -> bytes:
+    """Return `ids` as zlib-compressed little-endian int32.
+
+    Raises:
+        OverflowError: if an id does not fit into 32 bits.
+    """
+    return zlib.compress(_little_endian(array.array("i", ids)).tobytes())
+
+
+def unpack_token_ids(data: bytes) -> tuple[int, ...]:
+    """Return the ids that `pack_token_ids` wrote."""
+    ids = array.array("i")
+    ids.frombytes(zlib.decompress(data))
+    return tuple(_little_endian(ids))
+
+
+def _little_endian(ids: array.array[int]) -> array.array[int]:
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids

@@ -1,0 +1,1 @@
+"""Reads and writes, one module per subject."""

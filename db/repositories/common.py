@@ -1,0 +1,56 @@
+"""What several repositories share: paging, required rows, records from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy import ColumnElement, Connection, Select, func, select
+
+from db.models import Base, RunTable
+from specdec_core.errors import ConfigError, StoreError
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+SelectT = TypeVar("SelectT", bound="Select[*tuple[Any, ...]]")
+DEFAULT_LIMIT = 100
+
+
+def to_record(record: type[RecordT], row: Mapping[Any, Any]) -> RecordT:
+    """Return the record with the columns of `row` that it has fields for."""
+    return record.model_validate({name: row[name] for name in record.model_fields if name in row})
+
+
+def matching(table: type[Base], **filters: object) -> list[ColumnElement[bool]]:
+    """Return one equality condition per filter that is not None."""
+    return [getattr(table, name) == value for name, value in filters.items() if value is not None]
+
+
+def page(statement: SelectT, limit: int | None, offset: int) -> SelectT:
+    """Return `statement` cut to a page; a limit of None means all rows.
+
+    Raises:
+        ConfigError: if the limit or the offset is negative.
+    """
+    if (limit is not None and limit < 0) or offset < 0:
+        raise ConfigError(f"page of limit {limit}, offset {offset}: give numbers from 0 up")
+    return statement.limit(limit).offset(offset)
+
+
+def count_rows(
+    connection: Connection, table: type[Base], conditions: Iterable[ColumnElement[bool]]
+) -> int:
+    """Return the number of rows of `table` that meet every condition."""
+    return connection.execute(
+        select(func.count()).select_from(table).where(*conditions)
+    ).scalar_one()
+
+
+def require_run(connection: Connection, run_id: str) -> None:
+    """Check that a run is stored.
+
+    Raises:
+        StoreError: if it is not.
+    """
+    if connection.execute(select(RunTable.id).where(RunTable.id == run_id)).first() is None:
+        raise StoreError(f"run {run_id!r} is not stored: create it with store.runs.create first")

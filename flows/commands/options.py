@@ -1,0 +1,89 @@
+"""Command line flags made from the fields of a config record: one source for both."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from specdec_core.errors import ConfigError
+
+_METAVARS = {int: "N", float: "X", str: "TEXT"}
+
+
+def add_config_flags(
+    parser: ArgumentParser | _ArgumentGroup,
+    config: type[BaseModel],
+    leave_out: Collection[str] = (),
+) -> None:
+    """Add one flag per field of `config`; what the user leaves out becomes None.
+
+    Values stay text: the record itself checks and converts them, so that the flag, the flow
+    parameter and the REST field are refused in the same words.
+    """
+    for name, field in config.model_fields.items():
+        if name in leave_out:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        kind = _plain_type(field.annotation)
+        if kind is bool:
+            parser.add_argument(
+                flag, action=BooleanOptionalAction, default=None, help=_help(field)
+            )
+        elif get_origin(kind) is Literal:
+            choices = "|".join(str(choice) for choice in get_args(kind))
+            parser.add_argument(flag, metavar=choices, help=_help(field))
+        else:
+            parser.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=_help(field))
+
+
+def given_flags(
+    args: Namespace, config: type[BaseModel], leave_out: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the fields of `config` that the user set on the command line."""
+    names = (name for name in config.model_fields if name not in leave_out)
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
+def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return ``name=value`` pairs, values read as JSON where they are, else as text.
+
+    Raises:
+        ConfigError: for a pair without a name or ``=``, or a name given twice.
+    """
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name or not equals:
+            raise ConfigError(f"parameter {pair!r} is not understood: write name=value")
+        if name in parsed:
+            raise ConfigError(f"parameter {name!r} is given twice: give it once")
+        try:
+            parsed[name] = json.loads(text)
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The type without ``| None``."""
+    if get_origin(annotation) is Literal:
+        return annotation
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return _plain_type(kinds[0]) if kinds else annotation
+
+
+def _help(field: FieldInfo) -> str:
+    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
+    high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
+    parts = [field.description or ""]
+    if low is not None or high is not None:
+        parts.append(f"range {'' if low is None else low}..{'' if high is None else high}")
+    if field.default is not None:
+        parts.append(f"default {field.default}, or the domain's own")
+    return "; ".join(filter(None, parts)).replace("%", "%%")

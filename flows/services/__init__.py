@@ -1,0 +1,1 @@
+"""Local services of `specdec up`: Prefect server and worker, MLflow and the REST API."""

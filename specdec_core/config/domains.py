@@ -1,0 +1,104 @@
+"""What a TSS search does by default in each domain; the one place that knows it.
+
+Prefect deployments, flows and the command line all pass only what the user gave and take the
+rest from here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from specdec_core.config.search import SearchConfig
+from specdec_core.errors import ConfigError
+
+_BASE_TARGET = "pypi:gemma3-270m"
+_CHAT_TARGET = "pypi:smollm2-135m"
+
+# Only what differs from the defaults of SearchConfig.
+_SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "translation": {
+            "target": _BASE_TARGET,
+            "units": "attention",
+            "beam": 2,
+            "depth": 2,
+            "max_new_tokens": 48,
+        },
+        "summarization": {
+            "target": _CHAT_TARGET,
+            "units": "block",
+            "beam": 2,
+            "depth": 2,
+            "tolerance": -0.10,
+            "max_new_tokens": 72,
+        },
+        "qa": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 48},
+        "rag": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 48},
+        "math": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 128},
+        "chat": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 96},
+        "mmlu": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 32},
+        "code": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 128},
+    }
+)
+
+DOMAINS: tuple[str, ...] = tuple(_SEARCH_DEFAULTS)
+
+
+def check_domain(domain: str) -> str:
+    """Return `domain` if it is one of ours.
+
+    Raises:
+        ConfigError: for an unknown domain; names the closest one and lists all.
+    """
+    if domain in _SEARCH_DEFAULTS:
+        return domain
+    close = difflib.get_close_matches(domain, DOMAINS, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ConfigError(
+        f"domain {domain!r} is unknown: {hint}choose one of {', '.join(DOMAINS)}, or give a "
+        "suite of your own"
+    )
+
+
+def search_defaults(domain: str) -> dict[str, Any]:
+    """Return the fields of SearchConfig that `domain` sets itself, `domain` included.
+
+    Raises:
+        ConfigError: for an unknown domain.
+    """
+    return {"domain": check_domain(domain), **_SEARCH_DEFAULTS[domain]}
+
+
+def search_config(domain: str, overrides: Mapping[str, Any] | None = None) -> SearchConfig:
+    """Return the search of `domain` with the fields in `overrides` that are not None.
+
+    Args:
+        domain: Task domain, one of DOMAINS; a name of the user's own where `suite` is given.
+        overrides: Fields of SearchConfig as the user gave them; None means "the default of the
+            domain", which is what an absent flow parameter or command line flag is.
+
+    Raises:
+        ConfigError: for an unknown domain or field, or a value outside its range.
+    """
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    is_own = domain not in DOMAINS and "suite" in given
+    defaults = {"domain": domain} if is_own else search_defaults(domain)
+    try:
+        return SearchConfig(**{**defaults, **given})
+    except ValidationError as error:
+        raise ConfigError(_problems(error)) from error
+
+
+def _problems(error: ValidationError) -> str:
+    """One line per wrong field: what was given and what was expected."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"]) or "search"
+        reason = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"parameter {name}={problem['input']!r} is not valid: {reason}")
+    return "; ".join(lines)

@@ -1,0 +1,90 @@
+"""Drafter options: one record per method, told apart by `method`, and their text form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from specdec_core.config.base import Record
+from specdec_core.errors import ConfigError
+
+
+class NoDrafter(Record):
+    """Autoregressive decoding: nothing is ever proposed."""
+
+    method: Literal["none"] = "none"
+
+
+class PromptLookup(Record):
+    """Continue the most recent earlier occurrence of the last n-gram (algorithms.md C.6)."""
+
+    method: Literal["prompt-lookup"] = "prompt-lookup"
+    max_ngram: int = Field(3, ge=1, le=16, description="longest suffix looked up, tokens")
+    num_tokens: int = Field(10, ge=1, le=128, description="longest continuation drafted, tokens")
+    state_scope: Literal["prompt"] = Field("prompt", description="what the drafter remembers")
+
+
+class TokenRecycling(Record):
+    """Tree of each token's last seen top-k successors (Token Recycling; algorithms.md C.7)."""
+
+    method: Literal["token-recycling"] = "token-recycling"
+    top_k: int = Field(8, ge=1, le=64, description="successors kept per token")
+    num_nodes: int = Field(
+        80, ge=1, le=1024, description="draft nodes of the tree; 80 is the paper's template"
+    )
+    max_depth: int = Field(6, ge=1, le=64, description="longest drafted path, tokens")
+    update: Literal["all", "path"] = Field(
+        "all",
+        description="rows learned per step: every node (the paper) or only the accepted path; "
+        "'path' depends on the committed tokens alone and can be replayed without a model",
+    )
+    state_scope: Literal["prompt", "run"] = Field("prompt", description="what is remembered")
+
+
+DrafterConfig = Annotated[
+    NoDrafter | PromptLookup | TokenRecycling, Field(discriminator="method")
+]
+_ADAPTER: TypeAdapter[DrafterConfig] = TypeAdapter(DrafterConfig)
+METHODS: dict[str, type[Record]] = {
+    "none": NoDrafter,
+    "prompt-lookup": PromptLookup,
+    "token-recycling": TokenRecycling,
+}
+
+
+def parse_drafter(text: str) -> DrafterConfig:
+    """Return the drafter written as ``method`` or ``method:option=value,option=value``.
+
+    Raises:
+        ConfigError: for an unknown method or option, or a value outside its range.
+    """
+    method, _, rest = text.strip().partition(":")
+    if method not in METHODS:
+        raise ConfigError(f"drafter {method!r} is unknown: choose one of {', '.join(METHODS)}")
+    options: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or name in options:
+            raise ConfigError(
+                f"drafter option {part!r} in {text!r} is not understood: write option=value once"
+            )
+        options[name] = value
+    try:
+        return _ADAPTER.validate_python({"method": method, **options})
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc'][1:]) or method}: {e['msg']}"
+            for e in error.errors()
+        )
+        known = ", ".join(name for name in METHODS[method].model_fields if name != "method")
+        raise ConfigError(
+            f"drafter {text!r} is not valid: {problems}; {method} takes: {known or 'no options'}"
+        ) from error
+
+
+def format_drafter(config: DrafterConfig) -> str:
+    """Return the shortest text that `parse_drafter` reads back as `config`."""
+    options = config.model_dump(exclude_defaults=True, exclude={"method"})
+    rest = ",".join(f"{name}={value}" for name, value in options.items())
+    return f"{config.method}:{rest}" if rest else config.method

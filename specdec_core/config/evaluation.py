@@ -1,0 +1,56 @@
+"""What one evaluation is asked to do, and the content key under which its result is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from specdec_core.config.base import Record
+from specdec_core.config.drafters import DrafterConfig
+
+DType = Literal["float32", "float64", "bfloat16", "float16"]
+
+# Fields that say where things are found, not what they are: another folder must give the same key.
+_LOCATION_FIELDS = {"target", "suite", "device"}
+
+
+class EvaluationRequest(Record):
+    """Everything that determines one evaluation of a (sparse) target with a drafter."""
+
+    target: str = Field(description="model reference, canonical text")
+    target_identity: str = Field(description="content hash of configuration, weights, tokenizer")
+    dtype: DType
+    device: str = Field("cpu", description="torch device of the worker")
+    skip: str = Field("", description="canonical skip set, empty for dense")
+    drafter: DrafterConfig
+    suite: str = Field(description="where the suite is found: a path or a built-in domain")
+    suite_hash: str = Field(description="content hash of the suite")
+    domain: str
+    template_hash: str = Field(description="content hash of prompt template and answer extraction")
+    item_ids: tuple[str, ...] = Field(min_length=1)
+    max_new_tokens: int = Field(ge=1)
+    stop_policy: Literal["stop_string", "eos_only"] = Field(
+        "stop_string", description="whether a template's stop string ends decoding"
+    )
+    batch_size: int = Field(1, ge=1, description="requests decoded together")
+    mode: Literal["replay", "decode"] = Field(
+        "decode",
+        description="'decode' runs the drafter in the loop; 'replay' decodes without drafting "
+        "and replays the drafter on the output, exact for replayable drafters",
+    )
+    is_timed: bool = Field(False, description="whether its seconds are meant to be compared")
+    repetition: str = Field(
+        "", description="name of a repeated measurement; another name measures again"
+    )
+    code_version: str = Field(description="hash of the code that determines results")
+
+    @property
+    def key(self) -> str:
+        """Hex SHA-256 over every field that determines the result, locations left out."""
+        content = self.model_dump(mode="json", exclude=_LOCATION_FIELDS)
+        return hashlib.sha256(
+            json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()

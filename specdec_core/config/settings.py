@@ -1,0 +1,73 @@
+"""Where things run and are kept: one settings class, environment prefix ``SPECDEC_``."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+# What every child process needs to stay quiet, offline and explicit about threads (docs/decisions.md).
+QUIET_ENVIRONMENT = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_API_URL": "/api",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+
+
+class Settings(BaseSettings):
+    """Deployment settings; every field can be set as ``SPECDEC_<NAME>``."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECDEC_", extra="ignore", frozen=True)
+
+    home: Path = Field(Path(".specdec"), description="state folder: databases, logs, pid files")
+    cache: Path = Field(
+        Path("~/.cache/specdec-lab"), description="converted models and other rebuildable files"
+    )
+    data: Path | None = Field(None, description="folder of evaluation suites (JSONL)")
+    database_url: str | None = Field(None, description="results; default SQLite under home")
+    optuna_url: str | None = Field(None, description="Optuna storage; default SQLite under home")
+    mlflow_url: str | None = Field(None, description="tracking URI; default SQLite under home")
+    ray_address: str = Field("local", description="Ray cluster address, 'local' starts one here")
+    num_workers: int = Field(1, ge=1, description="model workers of a pool")
+    threads: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=1, description="torch threads per worker"
+    )
+    device: str = Field("auto", description="'auto', 'cpu' or 'cuda[:n]'")
+    dtype: str = Field("auto", description="'auto' is the checkpoint's own")
+    host: str = Field("127.0.0.1", description="address the services listen on")
+    api_port: int = Field(8000, ge=1, le=65535)
+    prefect_port: int = Field(4200, ge=1, le=65535)
+    mlflow_port: int = Field(5000, ge=1, le=65535)
+    api_key: str | None = Field(None, description="if set, REST requests must send X-API-Key")
+
+    @cached_property
+    def home_dir(self) -> Path:
+        """Absolute state folder."""
+        return self.home.expanduser().absolute()
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """Absolute cache folder."""
+        return self.cache.expanduser().absolute()
+
+    @property
+    def resolved_database_url(self) -> str:
+        """SQLAlchemy URL of our own store."""
+        return self.database_url or f"sqlite:///{self.home_dir / 'specdec.db'}"
+
+    @property
+    def resolved_optuna_url(self) -> str:
+        """SQLAlchemy URL of the Optuna storage."""
+        return self.optuna_url or f"sqlite:///{self.home_dir / 'optuna.db'}"
+
+    @property
+    def resolved_mlflow_url(self) -> str:
+        """MLflow tracking URI."""
+        return self.mlflow_url or f"sqlite:///{self.home_dir / 'mlflow.db'}"

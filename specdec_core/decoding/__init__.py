@@ -1,0 +1,29 @@
+"""Drafters, greedy verification, the decode loop and exact replay."""
+
+from specdec_core.decoding import drafters
+from specdec_core.decoding.compare import OutputDifference, compare_outputs
+from specdec_core.decoding.drafter import DraftBudget, Drafter, DrafterNeeds, StepOutcome
+from specdec_core.decoding.loop import generate
+from specdec_core.decoding.registry import DRAFTERS, is_replayable, make_drafter, register
+from specdec_core.decoding.replay import replay
+from specdec_core.decoding.sequence import Generation
+from specdec_core.decoding.target import Cache, TargetView
+
+__all__ = [
+    "DRAFTERS",
+    "Cache",
+    "DraftBudget",
+    "Drafter",
+    "DrafterNeeds",
+    "Generation",
+    "OutputDifference",
+    "StepOutcome",
+    "TargetView",
+    "compare_outputs",
+    "drafters",
+    "generate",
+    "is_replayable",
+    "make_drafter",
+    "register",
+    "replay",
+]

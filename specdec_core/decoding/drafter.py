@@ -1,0 +1,92 @@
+"""The drafter's role: what it is told, what it may propose, and what it must declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from specdec_core.tree.token_tree import TokenTree
+
+OfferedRows = Literal["none", "path", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBudget:
+    """The most a drafter may propose in one step, root not counted.
+
+    Attributes:
+        max_nodes: Draft nodes.
+        max_depth: Draft tokens on the longest path.
+    """
+
+    max_nodes: int
+    max_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterNeeds:
+    """What a drafter asks of the decode loop.
+
+    Attributes:
+        max_nodes: Most draft nodes it ever proposes, root not counted; sizes the cache.
+        rows: Whose next-token ranking it wants to see: nobody's, the accepted path's, or that of
+            every node. Without ``all`` a drafter depends on the committed tokens alone and can be
+            replayed.
+        top_k: Ids per ranking, best first; 0 exactly where `rows` is ``none``.
+    """
+
+    max_nodes: int = 0
+    rows: OfferedRows = "none"
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step did, as told to the drafter after it.
+
+    Attributes:
+        tree: The tree that was verified; None for the prefill.
+        path: Nodes whose next token was committed: the root and the accepted nodes, cut with the
+            output, so that ``len(path) == len(committed)``; empty for the prefill.
+        committed: Tokens that entered the output.
+        row_tokens: Processed tokens whose ranking is offered, in node order, those of `path`
+            last; a later one is the better witness where a token repeats.
+        top_k: For each of `row_tokens` the ids most likely to follow it, best first, distinct.
+    """
+
+    tree: TokenTree | None
+    path: tuple[int, ...]
+    committed: tuple[int, ...]
+    row_tokens: tuple[int, ...] = ()
+    top_k: Sequence[Sequence[int]] = ()
+
+
+class Drafter(Protocol):
+    """Proposes token trees; never verifies, samples, stops or measures.
+
+    Life of a request: `reset` with the prompt, `observe` once for the prefill (no tree, one
+    committed token), then per step `propose` and `observe`. One object serves one request at a
+    time; what it remembers between requests is its state scope.
+    """
+
+    @property
+    def needs(self) -> DrafterNeeds:
+        """What it asks of the decode loop; constant."""
+        ...
+
+    def reset(self, prompt: Sequence[int]) -> None:
+        """Begin a request; `prompt` holds at least one token."""
+        ...
+
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
+        """Return a tree whose root is the last token of `sequence` (prompt and output).
+
+        Called twice without `observe` in between it returns the same tree. `sequence` belongs to
+        the loop and must not be kept or changed. The root alone is a legal answer.
+        """
+        ...
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn what the step did."""
+        ...

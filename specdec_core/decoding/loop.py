@@ -1,0 +1,251 @@
+"""The one decode loop: propose, forward, verify, commit, observe, for any batch of requests.
+
+Autoregressive decoding is this loop with a drafter that never proposes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import torch
+
+from specdec_core.decoding.drafter import Drafter, StepOutcome
+from specdec_core.decoding.ranking import TopRows, first_argmax, top_rows
+from specdec_core.decoding.request import check_request
+from specdec_core.decoding.sequence import (
+    Generation,
+    SequenceState,
+    StopCheck,
+    StopRules,
+    offered_nodes,
+    step_outcome,
+)
+from specdec_core.decoding.target import CacheT, PrefixT, TargetView
+from specdec_core.decoding.timing import PhaseTimer
+from specdec_core.decoding.verify import match_greedy
+from specdec_core.errors import CacheDesyncError, SearchCancelledError
+from specdec_core.tree.token_tree import TokenTree
+
+
+def generate(
+    view: TargetView[CacheT, PrefixT],
+    prompts: Sequence[Sequence[int]],
+    drafters: Sequence[Drafter],
+    *,
+    max_new_tokens: int,
+    eos_ids: Collection[int],
+    stop_check: StopCheck | None = None,
+    prefix: PrefixT | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    synchronize: Callable[[], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    num_top_k: int = 0,
+    record_gaps: bool = False,
+) -> list[Generation]:
+    """Decode every prompt greedily and return what came out, in the order of `prompts`.
+
+    The output is that of the target alone, whatever the drafters propose. Every step runs one
+    forward for all unfinished requests; each accepts its own number of tokens.
+
+    Args:
+        view: The target.
+        prompts: Token ids, at least one per request; with `prefix` the whole prompt all the same.
+        drafters: One object per request, none of them twice.
+        max_new_tokens: Most output tokens per request, at least 1; never exceeded.
+        eos_ids: Tokens that end an output and are part of it; empty means run to the limit.
+        stop_check: Given an output so far, how many of its tokens to keep if it completed a stop
+            string, else None.
+        prefix: Rows of a prompt beginning shared by all prompts, made by the same view.
+        clock: Monotonic clock, seconds.
+        synchronize: Waits for the device; None where calls return finished.
+        should_stop: Asked before the prefill and before every step.
+        num_top_k: Ids to record per output position, for `replay`; 0 records none.
+        record_gaps: Whether to record the target's top-2 logit gap per output position.
+
+    Raises:
+        ConfigError: for arguments that cannot work, or a drafter that broke its contract.
+        CacheDesyncError: if the cache does not hold what was committed.
+        SearchCancelledError: if `should_stop` said so.
+    """
+    rules = StopRules(max_new_tokens, frozenset(eos_ids), stop_check)
+    check_request(view, prompts, drafters, rules)
+    timer = PhaseTimer(clock, synchronize)
+    states = [SequenceState.start(*pair) for pair in zip(drafters, prompts, strict=True)]
+    spare_rows = max(drafter.needs.max_nodes for drafter in drafters)
+    capacity = max(map(len, prompts)) + max_new_tokens + spare_rows
+    with torch.inference_mode():
+        _raise_if_stopped(should_stop)
+        cache = view.new_cache(len(prompts), capacity)
+        batch = _Batch(view, cache, states, rules, timer, num_top_k, record_gaps)
+        batch.prefill(prompts, prefix)
+        while batch.active:
+            _raise_if_stopped(should_stop)
+            batch.step()
+    return [state.generation(timer.seconds) for state in states]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One sequence's part of a verify step; `offered` ends with `path` unless it is empty."""
+
+    state: SequenceState
+    tree: TokenTree
+    path: tuple[int, ...]
+    committed: tuple[int, ...]
+    offered: tuple[int, ...]
+
+
+class _Batch(Generic[CacheT, PrefixT]):
+    """The requests still being decoded; `active[i]` is sequence i of the cache."""
+
+    def __init__(
+        self,
+        view: TargetView[CacheT, PrefixT],
+        cache: CacheT,
+        states: Sequence[SequenceState],
+        rules: StopRules,
+        timer: PhaseTimer,
+        num_top_k: int,
+        record_gaps: bool,
+    ) -> None:
+        self.active = list(states)
+        self._view = view
+        self._cache = cache
+        self._rules = rules
+        self._timer = timer
+        self._num_top_k = num_top_k
+        self._record_gaps = record_gaps
+        needed = max(state.drafter.needs.top_k for state in states)
+        self._num_ranked = max(num_top_k, needed, int(record_gaps))
+
+    def prefill(self, prompts: Sequence[Sequence[int]], prefix: PrefixT | None) -> None:
+        """Run the prompts and commit every request's first token."""
+        logits = self._view.prefill(prompts, self._cache, prefix)  # [B, V]
+        choices = first_argmax(logits).tolist()
+        ranked = top_rows(logits, self._num_ranked) if self._num_ranked else None
+        outcomes = []
+        for index, (state, choice) in enumerate(zip(self.active, choices, strict=True)):
+            row_tokens = state.tokens[-1:]
+            committed = state.extend([choice], self._rules)
+            rows = ranked.ids[index : index + 1] if ranked else []
+            gaps = ranked.gaps[index : index + 1] if ranked else []
+            self._record(state, rows, gaps)
+            top_k = state.drafter.needs.top_k
+            outcomes.append(step_outcome(None, (), committed, row_tokens, rows, top_k))
+        self._timer.lap("prefill")
+        self._finish_step(outcomes)
+
+    def step(self) -> None:
+        """Run one verify step for every unfinished request."""
+        vocab_size = self._view.vocab_size
+        trees = [state.propose(self._rules, vocab_size) for state in self.active]
+        self._timer.lap("draft")
+        logits = self._view.forward(trees, self._cache)  # [B, N, V]
+        self._timer.lap("forward")
+        outcomes = self._verify(trees, logits)
+        self._timer.lap("verify")
+        self._cache.commit([outcome.path for outcome in outcomes])
+        self._finish_step(outcomes)
+
+    def _verify(self, trees: Sequence[TokenTree], logits: torch.Tensor) -> list[StepOutcome]:
+        """Extend every output by what its tree and the target agree on, and its bonus token."""
+        ranked = self._rank_everything(trees, logits)
+        width = logits.shape[1]
+        if ranked is None:
+            choices = first_argmax(logits).tolist()
+        else:
+            best = [ids[0] for ids in ranked.ids]
+            choices = [best[row : row + width] for row in range(0, len(best), width)]
+        steps = [self._accept(*each) for each in zip(self.active, trees, choices, strict=True)]
+        flat = [row * width + node for row, step in enumerate(steps) for node in step.offered]
+        ids, gaps = _select(ranked, logits, flat, self._num_ranked)
+        outcomes, start = [], 0
+        for step in steps:
+            own = slice(start, start + len(step.offered))
+            outcomes.append(self._outcome(step, ids[own], gaps[own]))
+            start = own.stop
+        return outcomes
+
+    def _rank_everything(self, trees: Sequence[TokenTree], logits: torch.Tensor) -> TopRows | None:
+        """Return the ranking of all rows where all are offered and none is padding, else None."""
+        is_wanted = all(state.drafter.needs.rows == "all" for state in self.active)
+        if not is_wanted or any(len(tree) != logits.shape[1] for tree in trees):
+            return None
+        return top_rows(logits.flatten(0, 1), self._num_ranked)
+
+    def _accept(self, state: SequenceState, tree: TokenTree, choices: Sequence[int]) -> _Step:
+        """Extend one output and choose the rows that its drafter or the recording wants."""
+        path, bonus = match_greedy(tree, choices)
+        new = [*(tree.tokens[node] for node in path[1:]), bonus]
+        committed = state.extend(new, self._rules)
+        state.trace.add(tree, path, len(committed))
+        path = path[: len(committed)]
+        rows = state.drafter.needs.rows
+        if rows == "all":
+            return _Step(state, tree, path, committed, offered_nodes(tree, path))
+        is_wanted = rows == "path" or self._num_top_k or self._record_gaps
+        return _Step(state, tree, path, committed, path if is_wanted else ())
+
+    def _outcome(
+        self, step: _Step, rows: Sequence[list[int]], gaps: Sequence[float]
+    ) -> StepOutcome:
+        """Record the rankings of one sequence's step and return what its drafter is told."""
+        first = len(step.offered) - len(step.path)
+        if step.offered:
+            self._record(step.state, rows[first:], gaps[first:])
+        row_tokens = [step.tree.tokens[node] for node in step.offered]
+        top_k = step.state.drafter.needs.top_k
+        return step_outcome(step.tree, step.path, step.committed, row_tokens, rows, top_k)
+
+    def _record(
+        self, state: SequenceState, rows: Sequence[list[int]], gaps: Sequence[float]
+    ) -> None:
+        """Keep the rankings behind the newest output tokens, as far as asked for."""
+        if self._num_top_k:
+            state.top_k.extend(tuple(row[: self._num_top_k]) for row in rows)
+        if self._record_gaps:
+            state.gaps.extend(gaps)
+
+    def _finish_step(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Check the cache, drop finished requests from the batch, and tell the drafters."""
+        states = self.active
+        _check_lengths(self._cache.lengths, states)
+        unfinished = [i for i, state in enumerate(states) if state.finish_reason is None]
+        self.active = [states[i] for i in unfinished]
+        if 0 < len(unfinished) < len(states):
+            self._cache.keep(unfinished)
+            _check_lengths(self._cache.lengths, self.active)
+        self._timer.lap("commit")
+        for state, outcome in zip(states, outcomes, strict=True):
+            state.drafter.observe(outcome)
+        self._timer.lap("draft")
+
+
+def _select(
+    ranked: TopRows | None, logits: torch.Tensor, flat: Sequence[int], num_ranked: int
+) -> tuple[list[list[int]], list[float]]:
+    """Return ids and gaps of the rows `flat` of [B * N, V], ranking them now if none is ranked."""
+    if ranked is not None:
+        return [ranked.ids[row] for row in flat], [ranked.gaps[row] for row in flat]
+    if not flat:
+        return [], []
+    index = torch.tensor(flat, device=logits.device)
+    found = top_rows(logits.flatten(0, 1).index_select(0, index), num_ranked)
+    return found.ids, found.gaps
+
+
+def _check_lengths(lengths: Sequence[int], states: Sequence[SequenceState]) -> None:
+    expected = [len(state.tokens) - 1 for state in states]
+    if list(lengths) != expected:
+        raise CacheDesyncError(
+            f"the cache holds {list(lengths)} rows per sequence, but {expected} tokens before the "
+            "last are committed: its commit or keep did not do what it was told"
+        )
+
+
+def _raise_if_stopped(should_stop: Callable[[], bool] | None) -> None:
+    if should_stop is not None and should_stop():
+        raise SearchCancelledError("decoding was asked to stop: its unfinished output is dropped")

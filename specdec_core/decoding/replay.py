@@ -1,0 +1,86 @@
+"""What a drafter would have done on a known output: the trace of a decode, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec_core.decoding.drafter import Drafter
+from specdec_core.decoding.sequence import SequenceState, StopRules, step_outcome
+from specdec_core.decoding.verify import follow
+from specdec_core.errors import ConfigError
+from specdec_core.records import StepTrace
+
+
+def replay(
+    drafter: Drafter,
+    prompt: Sequence[int],
+    token_ids: Sequence[int],
+    top_k_rows: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    vocab_size: int,
+) -> StepTrace:
+    """Return the trace that `generate` would have recorded with `drafter` for this output.
+
+    Exact because the output of a greedy lossless decode is the same for every drafter, and a
+    replayable drafter sees nothing but committed tokens and the rankings after them. Where the
+    model's arithmetic depends on how many tokens are run together, exact up to near ties.
+
+    Args:
+        drafter: One whose needs are met by the accepted path.
+        prompt: The prompt, at least one token.
+        token_ids: The whole output of any drafter or none, with whatever ended it.
+        top_k_rows: Per output position the ids ranked there, best first, as `generate` records
+            them; may be empty for a drafter that needs none.
+        max_new_tokens: The limit the output was decoded under; it bounds the last proposals.
+        vocab_size: Number of ids of the target.
+
+    Raises:
+        ConfigError: if the drafter cannot be replayed, or the output or its rankings do not
+            suffice for it.
+    """
+    _check_recording(drafter, token_ids, top_k_rows, max_new_tokens, vocab_size)
+    rules = StopRules(max_new_tokens)
+    top_k = drafter.needs.top_k
+    rows = top_k_rows if top_k else [()] * len(token_ids)
+    state = SequenceState.start(drafter, prompt)
+    row_tokens = state.tokens[-1:]
+    committed = state.extend(token_ids[:1], rules)
+    drafter.observe(step_outcome(None, (), committed, row_tokens, rows[:1], top_k))
+    while (start := len(state.output)) < len(token_ids):
+        tree = state.propose(rules, vocab_size)
+        rest = token_ids[start:]
+        path = follow(tree, rest)
+        committed = state.extend(rest[: len(path)], rules)
+        state.trace.add(tree, path, len(committed))
+        path = path[: len(committed)]
+        row_tokens = [tree.tokens[node] for node in path]
+        own = rows[start : start + len(committed)]
+        drafter.observe(step_outcome(tree, path, committed, row_tokens, own, top_k))
+    return state.trace.build()
+
+
+def _check_recording(
+    drafter: Drafter,
+    token_ids: Sequence[int],
+    top_k_rows: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    vocab_size: int,
+) -> None:
+    needs = drafter.needs
+    name = type(drafter).__name__
+    if needs.rows == "all":
+        raise ConfigError(
+            f"{name} learns from rejected nodes and cannot be replayed: decode with it instead"
+        )
+    if not 1 <= len(token_ids) <= max_new_tokens:
+        raise ConfigError(
+            f"an output of {len(token_ids)} tokens cannot come from a limit of {max_new_tokens}: "
+            "give the whole output and the limit it was decoded under"
+        )
+    width = min(needs.top_k, vocab_size)
+    if width and (len(top_k_rows) != len(token_ids) or min(map(len, top_k_rows)) < width):
+        raise ConfigError(
+            f"{name} needs {width} ranked ids for each of {len(token_ids)} output positions, but "
+            f"{len(top_k_rows)} rows were recorded, or shorter ones: decode with num_top_k={width}"
+        )

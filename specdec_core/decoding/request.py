@@ -1,0 +1,50 @@
+"""What a decode is asked to do, checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec_core.decoding.drafter import Drafter
+from specdec_core.decoding.sequence import StopRules
+from specdec_core.decoding.target import CacheT, PrefixT, TargetView
+from specdec_core.errors import ConfigError
+
+
+def check_request(
+    view: TargetView[CacheT, PrefixT],
+    prompts: Sequence[Sequence[int]],
+    drafters: Sequence[Drafter],
+    rules: StopRules,
+) -> None:
+    """Check the arguments of `generate`.
+
+    Raises:
+        ConfigError: if a prompt, drafter, limit or stop id cannot work with this target.
+    """
+    if not prompts or len(prompts) != len(drafters):
+        raise ConfigError(
+            f"{len(prompts)} prompts and {len(drafters)} drafters were given: give at least one "
+            "prompt and one drafter for each"
+        )
+    if len({id(drafter) for drafter in drafters}) != len(drafters):
+        raise ConfigError("one drafter object serves two requests: make one for each")
+    if rules.max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens is {rules.max_new_tokens}: ask for at least 1")
+    foreign = [token for token in sorted(rules.eos_ids) if not 0 <= token < view.vocab_size]
+    if foreign:
+        raise ConfigError(
+            f"stop ids {foreign} are outside the vocabulary of {view.vocab_size}: remove them"
+        )
+    for index, prompt in enumerate(prompts):
+        if not prompt:
+            raise ConfigError(f"prompt {index} is empty: a prompt needs at least one token")
+        if min(prompt) < 0 or max(prompt) >= view.vocab_size:
+            raise ConfigError(
+                f"prompt {index} has token ids {min(prompt)} to {max(prompt)}, but the target has "
+                f"ids 0 to {view.vocab_size - 1}: encode it with the target's own tokenizer"
+            )
+        if len(prompt) + rules.max_new_tokens > view.max_positions:
+            raise ConfigError(
+                f"prompt {index} of {len(prompt)} tokens and {rules.max_new_tokens} new ones "
+                f"exceed the target's {view.max_positions} positions: shorten one of them"
+            )

@@ -1,0 +1,198 @@
+"""One request while it is decoded: its tokens, stop rules, trace and drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from specdec_core.decoding.drafter import DraftBudget, Drafter, StepOutcome
+from specdec_core.errors import ConfigError
+from specdec_core.records import FinishReason, PhaseSeconds, StepTrace
+from specdec_core.tree.token_tree import TokenTree
+
+StopCheck = Callable[[Sequence[int]], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One decoded request.
+
+    Attributes:
+        token_ids: Output ids, stop token included.
+        finish_reason: Why it ended.
+        trace: Counts of every step after the prefill.
+        top_k: Per output position the ids ranked best there, best first; empty if not recorded.
+        gaps: Per output position the target's best minus its second best logit; empty if not
+            recorded.
+        phases: Seconds of the whole batch this request was part of, the same for all of it.
+    """
+
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    trace: StepTrace
+    top_k: tuple[tuple[int, ...], ...] = ()
+    gaps: tuple[float, ...] = ()
+    phases: PhaseSeconds = field(default_factory=PhaseSeconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """When an output ends.
+
+    Attributes:
+        max_new_tokens: Most output tokens, at least 1.
+        eos_ids: Tokens that end the output; they are part of it. May be empty.
+        stop_check: Given the output so far, the number of tokens to keep if a stop string has been
+            completed, else None; must depend on these tokens alone.
+    """
+
+    max_new_tokens: int
+    eos_ids: frozenset[int] = frozenset()
+    stop_check: StopCheck | None = None
+
+    def cut(self, output: list[int], new: Sequence[int]) -> tuple[int, FinishReason | None]:
+        """Return how many of `new` enter the output, and why it ends there (None: it goes on).
+
+        The first stop of a token-by-token run wins; of several at one token the stop token, then
+        the stop string.
+
+        Raises:
+            ConfigError: if `stop_check` wants a length that was already passed or is not reached.
+        """
+        num = min(len(new), self.max_new_tokens - len(output))
+        reason: FinishReason | None = None
+        if len(output) + num == self.max_new_tokens:
+            reason = "length"
+        for index, token in enumerate(new[:num]):
+            if token in self.eos_ids:
+                num, reason = index + 1, "stop_token"
+                break
+        if self.stop_check is None:
+            return num, reason
+        keep = self.stop_check([*output, *new[:num]])
+        if keep is None:
+            return num, reason
+        if not len(output) < keep <= len(output) + num:
+            raise ConfigError(
+                f"stop_check asked to keep {keep} of {len(output) + num} output tokens after "
+                f"{len(output)} were already final: it must return the shortest output that holds "
+                "the stop string, judged on the tokens alone"
+            )
+        if keep == len(output) + num and reason == "stop_token":
+            return num, reason
+        return keep - len(output), "stop_string"
+
+
+@dataclass(slots=True)
+class TraceBuilder:
+    """Collects the counts of a StepTrace."""
+
+    drafted: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+
+    def add(self, tree: TokenTree, path: Sequence[int], num_committed: int) -> None:
+        """Count one step that accepted `path` (root included, before cuts)."""
+        self.drafted.append(tree.num_drafted)
+        self.depth.append(tree.max_depth)
+        self.accepted.append(min(len(path) - 1, num_committed))
+        self.committed.append(num_committed)
+
+    def build(self) -> StepTrace:
+        """Return the trace of the steps so far."""
+        return StepTrace(
+            drafted=tuple(self.drafted),
+            depth=tuple(self.depth),
+            accepted=tuple(self.accepted),
+            committed=tuple(self.committed),
+        )
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """One request: `tokens` is prompt and output, the rest is recorded on the way."""
+
+    drafter: Drafter
+    tokens: list[int]
+    output: list[int] = field(default_factory=list)
+    trace: TraceBuilder = field(default_factory=TraceBuilder)
+    top_k: list[tuple[int, ...]] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+    @classmethod
+    def start(cls, drafter: Drafter, prompt: Sequence[int]) -> SequenceState:
+        """Return the state of a new request; its drafter is reset."""
+        drafter.reset(prompt)
+        return cls(drafter, list(prompt))
+
+    def propose(self, rules: StopRules, vocab_size: int) -> TokenTree:
+        """Return the drafter's checked proposal, cut to the tokens that may still be written.
+
+        Raises:
+            ConfigError: if the drafter broke its budget or proposed an impossible tree.
+        """
+        needs = self.drafter.needs
+        max_depth = rules.max_new_tokens - len(self.output) - 1
+        if max_depth == 0 or needs.max_nodes == 0:
+            return TokenTree.root_only(self.tokens[-1])
+        budget = DraftBudget(needs.max_nodes, max_depth)
+        tree = self.drafter.propose(self.tokens, budget)
+        author = f"drafter {type(self.drafter).__name__}"
+        if tree.num_drafted > budget.max_nodes or tree.max_depth > budget.max_depth:
+            raise ConfigError(
+                f"{author} proposed {tree.num_drafted} nodes of depth {tree.max_depth} for "
+                f"{budget}: a proposal must stay inside its budget"
+            )
+        if tree.tokens[0] != self.tokens[-1]:
+            raise ConfigError(
+                f"{author} proposed a tree with root {tree.tokens[0]}: the root must be the last "
+                f"token of the sequence, {self.tokens[-1]}"
+            )
+        tree.validate(vocab_size, author=author)
+        return tree
+
+    def extend(self, new: Sequence[int], rules: StopRules) -> tuple[int, ...]:
+        """Add `new` to the output up to its end and return the tokens that entered it."""
+        num, self.finish_reason = rules.cut(self.output, new)
+        committed = tuple(new[:num])
+        self.output.extend(committed)
+        self.tokens.extend(committed)
+        return committed
+
+    def generation(self, phases: PhaseSeconds) -> Generation:
+        """Return the finished request.
+
+        Args:
+            phases: Seconds of the batch.
+        """
+        assert self.finish_reason is not None
+        return Generation(
+            token_ids=tuple(self.output),
+            finish_reason=self.finish_reason,
+            trace=self.trace.build(),
+            top_k=tuple(self.top_k),
+            gaps=tuple(self.gaps),
+            phases=phases,
+        )
+
+
+def offered_nodes(tree: TokenTree, path: Sequence[int]) -> tuple[int, ...]:
+    """Return all nodes in order, except that those of `path` come last."""
+    inside = set(path)
+    return (*(node for node in range(len(tree)) if node not in inside), *path)
+
+
+def step_outcome(
+    tree: TokenTree | None,
+    path: tuple[int, ...],
+    committed: tuple[int, ...],
+    row_tokens: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    top_k: int,
+) -> StepOutcome:
+    """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut."""
+    if top_k == 0:
+        return StepOutcome(tree, path, committed)
+    return StepOutcome(tree, path, committed, tuple(row_tokens), [row[:top_k] for row in rows])

@@ -1,0 +1,70 @@
+"""What the decode loop asks of a target: two protocols, met by real models and scripted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import torch
+
+from specdec_core.tree.token_tree import TokenTree
+
+CacheT = TypeVar("CacheT", bound="Cache")
+PrefixT = TypeVar("PrefixT", contravariant=True)
+
+
+class Cache(Protocol):
+    """Key-value rows of one batch; belongs to one generation.
+
+    After a forward the rows of the tree nodes are pending until `commit`. Between steps row i of
+    a sequence belongs to its token i, and the last committed token has no row yet: the length is
+    ``len(sequence) - 1``.
+    """
+
+    @property
+    def lengths(self) -> list[int]:
+        """Committed rows of every sequence still in the batch."""
+        ...
+
+    def commit(self, paths: Sequence[Sequence[int]]) -> None:
+        """Keep the pending rows of these nodes per sequence, in order, and drop the others.
+
+        Args:
+            paths: Strictly increasing node indices per sequence, each starting with 0.
+        """
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep only these sequences of the batch, given by increasing batch index."""
+        ...
+
+
+class TargetView(Protocol[CacheT, PrefixT]):
+    """One (sparse) path through a loaded target."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits per row, V."""
+        ...
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence, prompt and output together, tokens."""
+        ...
+
+    def new_cache(self, batch_size: int, capacity: int) -> CacheT:
+        """Return an empty cache for `capacity` rows per sequence, pending rows included."""
+        ...
+
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], cache: CacheT, prefix: PrefixT | None = None
+    ) -> torch.Tensor:  # [B, V]
+        """Commit all prompt rows and return the logits after each prompt's last token."""
+        ...
+
+    def forward(self, trees: Sequence[TokenTree], cache: CacheT) -> torch.Tensor:  # [B, N, V]
+        """Return logits after every node; N is the largest tree, rows of absent nodes undefined.
+
+        The nodes' cache rows become pending.
+        """
+        ...

@@ -1,0 +1,186 @@
+"""Keys and values of committed tokens, with tree rows that are kept or dropped after verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec_core.errors import CacheDesyncError
+
+
+class KVCache:
+    """Static key-value buffers of a batch of sequences, one slot per kept attention layer.
+
+    A forward pass writes the rows of its tree nodes behind the committed rows; they stay pending
+    until `commit` keeps one path of them. `lengths` counts committed rows per sequence.
+
+    Layout: ``[2, slots, B, H_kv, capacity, d]``, keys first.
+    """
+
+    def __init__(self, buffer: Tensor, lengths: list[int]) -> None:
+        self._buffer = buffer
+        self.lengths = lengths
+        self._pending = [0] * len(lengths)
+        self._rows: tuple[Tensor, Tensor] | None = None
+        self._start = 0
+        self._total = 0
+
+    @classmethod
+    def allocate(
+        cls,
+        *,
+        num_slots: int,
+        batch_size: int,
+        num_kv_heads: int,
+        capacity: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> KVCache:
+        """Return an empty cache of `capacity` rows per sequence, pending rows included."""
+        shape = (2, num_slots, batch_size, num_kv_heads, capacity, head_dim)
+        # Zeros, not uninitialised memory: masked rows still enter products, and 0 * NaN is NaN.
+        return cls(torch.zeros(shape, dtype=dtype, device=device), [0] * batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of sequences."""
+        return len(self.lengths)
+
+    @property
+    def capacity(self) -> int:
+        """Rows per sequence."""
+        return self._buffer.shape[4]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the buffers, bytes."""
+        return self._buffer.numel() * self._buffer.element_size()
+
+    def begin(self, num_nodes: Sequence[int]) -> int:
+        """Reserve rows for a forward pass over `num_nodes` nodes per sequence.
+
+        Returns:
+            Number of rows any query of this pass may look at.
+
+        Raises:
+            CacheDesyncError: if rows of the last pass are still pending, or capacity is exceeded.
+        """
+        if any(self._pending):
+            raise CacheDesyncError("forward before commit: rows of the last pass are still pending")
+        width = max(num_nodes)
+        self._total = max(self.lengths) + width
+        if self._total > self.capacity:
+            raise CacheDesyncError(
+                f"cache of {self.capacity} rows cannot take {width} nodes behind "
+                f"{max(self.lengths)} committed rows: allocate a larger one"
+            )
+        self._pending = list(num_nodes)
+        self._start = self.lengths[0]
+        if all(length == self._start for length in self.lengths):
+            self._rows = None
+        else:
+            rows = np.asarray(self.lengths)[:, None] + np.arange(width)
+            batch = np.arange(self.batch_size)[:, None]
+            device = self._buffer.device
+            self._rows = torch.from_numpy(batch).to(device), torch.from_numpy(rows).to(device)
+        return self._total
+
+    def write(self, slot: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the pass's rows and return all rows its queries may look at.
+
+        Args:
+            slot: Attention slot of the sparse view.
+            keys: ``[B, N, H_kv, d]``, already rotated.
+            values: ``[B, N, H_kv, d]``.
+
+        Returns:
+            Keys and values, ``[B, H_kv, total, d]`` each.
+        """
+        width = keys.shape[1]
+        for buffer, new in ((self._buffer[0, slot], keys), (self._buffer[1, slot], values)):
+            if self._rows is None:
+                buffer[:, :, self._start : self._start + width] = new.transpose(1, 2)
+            else:
+                batch, rows = self._rows
+                buffer[batch, :, rows] = new
+        return (
+            self._buffer[0, slot, :, :, : self._total],
+            self._buffer[1, slot, :, :, : self._total],
+        )
+
+    def commit(self, paths: Sequence[Sequence[int]]) -> None:
+        """Keep one root path of the pending nodes per sequence and drop the others.
+
+        Args:
+            paths: Node indices per sequence, strictly increasing, starting at the root 0.
+
+        Raises:
+            CacheDesyncError: if there is no pending pass or a path does not fit it.
+        """
+        if len(paths) != self.batch_size:
+            raise CacheDesyncError(f"commit of {len(paths)} paths for {self.batch_size} sequences")
+        for row, path in enumerate(paths):
+            ordered = all(a < b for a, b in zip(path, path[1:], strict=False))
+            if not path or path[0] != 0 or not ordered or path[-1] >= self._pending[row]:
+                raise CacheDesyncError(
+                    f"path {list(path)} does not fit {self._pending[row]} pending nodes: it must "
+                    "start at the root and increase"
+                )
+            length = self.lengths[row]
+            if path[-1] != len(path) - 1:
+                source = torch.tensor([length + node for node in path], device=self._buffer.device)
+                rows = self._buffer[:, :, row]
+                rows[..., length : length + len(path), :] = rows.index_select(-2, source)
+            self.lengths[row] = length + len(path)
+            self._pending[row] = 0
+
+    def rollback(self, lengths: Sequence[int]) -> list[int]:
+        """Drop committed rows behind `lengths` and any pending rows; return the new lengths.
+
+        Raises:
+            CacheDesyncError: if a length is negative or more than is committed.
+        """
+        for row, (now, wanted) in enumerate(zip(self.lengths, lengths, strict=True)):
+            if not 0 <= wanted <= now:
+                raise CacheDesyncError(f"rollback of sequence {row} from {now} to {wanted} rows")
+        self.lengths = list(lengths)
+        self._pending = [0] * self.batch_size
+        return list(self.lengths)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all sequences but `rows`, which become sequences 0, 1, .. in the given order.
+
+        Only sequences that change place are copied.
+        """
+        used = max((self.lengths[row] for row in rows), default=0)
+        moves = [(new, old) for new, old in enumerate(rows) if new != old]
+        if moves:
+            new_rows = torch.tensor([new for new, _ in moves], device=self._buffer.device)
+            old_rows = torch.tensor([old for _, old in moves], device=self._buffer.device)
+            moved = self._buffer[:, :, :, :, :used].index_select(2, old_rows)
+            self._buffer[:, :, :, :, :used].index_copy_(2, new_rows, moved)
+        self._buffer = self._buffer[:, :, : len(rows)]
+        self.lengths = [self.lengths[row] for row in rows]
+        self._pending = [self._pending[row] for row in rows]
+
+    def narrow(self, start: int, stop: int) -> KVCache:
+        """Return a cache over sequences ``start..stop-1`` that shares their storage."""
+        return KVCache(self._buffer[:, :, start:stop], self.lengths[start:stop])
+
+    def load_prefix(self, prefix: Tensor) -> None:
+        """Start every sequence with the rows of a shared prefix ``[2, slots, 1, H_kv, P, d]``."""
+        length = prefix.shape[4]
+        self._buffer[:, :, :, :, :length] = prefix
+        self.lengths = [length] * self.batch_size
+
+    def rows(self, sequence: int) -> Tensor:
+        """Committed rows of one sequence, ``[2, slots, H_kv, length, d]``."""
+        return self._buffer[:, :, sequence, :, : self.lengths[sequence]]
+
+    def export_prefix(self) -> Tensor:
+        """Return the committed rows of the only sequence as a prefix for `load_prefix`."""
+        return self._buffer[:, :, :1, :, : self.lengths[0]].clone()

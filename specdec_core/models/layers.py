@@ -1,0 +1,156 @@
+"""The two halves of a transformer block, for every supported family, on packed weights.
+
+One description (`Architecture`) covers Llama, Mistral, Qwen2, Qwen3 and Gemma 3: they differ in
+norms, biases, windows and scales, not in shape. Shapes: B sequences, N nodes, H query heads,
+K key-value heads, G = H / K, d head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specdec_core.models.architecture import Architecture
+from specdec_core.models.cache import KVCache
+from specdec_core.models.linear import Linear
+from specdec_core.models.weights import TensorSource
+
+
+@dataclass(frozen=True, slots=True)
+class PassState:
+    """What all layers of one forward pass share.
+
+    Args:
+        cache: Cache the pass writes to.
+        masks: Additive mask ``[B, 1, G * N, total]`` by window, None where all is visible.
+        rotary: Cosine and signed sine ``[B, N, 1, d]`` by rotary key.
+    """
+
+    cache: KVCache
+    masks: dict[int | None, Tensor | None]
+    rotary: dict[str | None, tuple[Tensor, Tensor]]
+
+
+class RMSNorm:
+    """Root-mean-square norm over the last dimension, computed in at least float32."""
+
+    def __init__(self, weight: Tensor, eps: float, offset: float) -> None:
+        self._weight = weight.to(_at_least_float32(weight.dtype)) + offset
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.to(self._weight.dtype)
+        normed = functional.rms_norm(wide, wide.shape[-1:], eps=self._eps) * self._weight
+        return normed.to(x.dtype)
+
+
+class Attention:
+    """The attention half: norm, projections, rotary embedding, attention, output projection."""
+
+    def __init__(self, arch: Architecture, layer: int, tensors: TensorSource) -> None:
+        prefix = f"model.layers.{layer}"
+        h, d = arch.hidden_size, arch.head_dim
+        self._heads, self._kv_heads, self._head_dim = arch.num_heads, arch.num_kv_heads, d
+        self._scale = arch.attention_scale
+        self.shape = arch.layers[layer]
+        rows = {"q_proj": arch.num_heads * d, "k_proj": self._kv_heads * d, "v_proj": 0}
+        rows["v_proj"] = rows["k_proj"]
+        attn = f"{prefix}.self_attn"
+        weights = [tensors.get(f"{attn}.{name}.weight", (n, h)) for name, n in rows.items()]
+        biases = [tensors.get(f"{attn}.{name}.bias", (n,)) for name, n in rows.items()] if (
+            arch.has_qkv_bias
+        ) else []
+        self._qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+        out = tensors.get(f"{attn}.o_proj.weight", (h, arch.num_heads * d))
+        bias = tensors.get(f"{attn}.o_proj.bias", (h,)) if arch.has_output_bias else None
+        self._out = Linear(out, bias)
+        self._norm = _norm(arch, tensors, f"{prefix}.input_layernorm", h)
+        self._post_norm = (
+            _norm(arch, tensors, f"{prefix}.post_attention_layernorm", h)
+            if arch.has_sandwich_norms
+            else None
+        )
+        self._qk_norm = self._load_qk_norm(arch, attn, tensors) if arch.has_qk_norm else None
+
+    def _load_qk_norm(self, arch: Architecture, attn: str, tensors: TensorSource) -> RMSNorm:
+        """One norm over query and key heads together: a weight row per head, ``[H + K, d]``."""
+        shape = (self._head_dim,)
+        query = tensors.get(f"{attn}.q_norm.weight", shape).expand(self._heads, -1)
+        key = tensors.get(f"{attn}.k_norm.weight", shape).expand(self._kv_heads, -1)
+        return RMSNorm(torch.cat((query, key)), arch.norm_eps, arch.norm_offset)
+
+    def __call__(self, x: Tensor, state: PassState, slot: int) -> Tensor:
+        """Return the half's contribution to the residual stream, ``[B, N, hidden]``."""
+        batch, nodes, _ = x.shape
+        heads, kv_heads, d = self._heads, self._kv_heads, self._head_dim
+        qkv = self._qkv(self._norm(x)).view(batch, nodes, heads + 2 * kv_heads, d)
+        rotated, values = qkv.split((heads + kv_heads, kv_heads), dim=2)
+        if self._qk_norm is not None:
+            rotated = self._qk_norm(rotated)
+        cos, sin = state.rotary[self.shape.rope]
+        rotated = torch.addcmul(rotated * cos, torch.roll(rotated, d // 2, -1), sin)
+        query, keys = rotated.split((heads, kv_heads), dim=2)
+        all_keys, all_values = state.cache.write(slot, keys, values)
+        # Query heads of one key head become extra queries: no key is ever repeated in memory.
+        query = query.view(batch, nodes, kv_heads, -1, d).permute(0, 2, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(
+            query.reshape(batch, kv_heads, -1, d),
+            all_keys,
+            all_values,
+            attn_mask=state.masks[self.shape.window],
+            scale=self._scale,
+        )
+        mixed = mixed.view(batch, kv_heads, -1, nodes, d).permute(0, 3, 1, 2, 4)
+        out = self._out(mixed.reshape(batch, nodes, heads * d))
+        return out if self._post_norm is None else self._post_norm(out)
+
+
+class MLP:
+    """The gated feed-forward half."""
+
+    def __init__(self, arch: Architecture, layer: int, tensors: TensorSource) -> None:
+        prefix = f"model.layers.{layer}"
+        h, ffn = arch.hidden_size, arch.intermediate_size
+
+        def bias(name: str, size: int) -> Tensor | None:
+            return tensors.get(f"{prefix}.mlp.{name}.bias", (size,)) if arch.has_mlp_bias else None
+
+        gates = [bias(name, ffn) for name in ("gate_proj", "up_proj")]
+        weights = [
+            tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in ("gate_proj", "up_proj")
+        ]
+        packed_bias = torch.cat([b for b in gates if b is not None]) if arch.has_mlp_bias else None
+        self._gate_up = Linear(torch.cat(weights), packed_bias)
+        down = tensors.get(f"{prefix}.mlp.down_proj.weight", (h, ffn))
+        self._down = Linear(down, bias("down_proj", h))
+        self._is_silu = arch.activation == "silu"
+        before = "pre_feedforward" if arch.has_sandwich_norms else "post_attention"
+        self._norm = _norm(arch, tensors, f"{prefix}.{before}_layernorm", h)
+        self._post_norm = (
+            _norm(arch, tensors, f"{prefix}.post_feedforward_layernorm", h)
+            if arch.has_sandwich_norms
+            else None
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the half's contribution to the residual stream, ``[B, N, hidden]``."""
+        gate, up = self._gate_up(self._norm(x)).chunk(2, dim=-1)
+        gate = functional.silu(gate) if self._is_silu else functional.gelu(gate, approximate="tanh")
+        out = self._down(gate * up)
+        return out if self._post_norm is None else self._post_norm(out)
+
+
+def _norm(arch: Architecture, tensors: TensorSource, name: str, size: int) -> RMSNorm:
+    return RMSNorm(tensors.get(f"{name}.weight", (size,)), arch.norm_eps, arch.norm_offset)
+
+
+def final_norm(arch: Architecture, tensors: TensorSource) -> RMSNorm:
+    """Return the norm in front of the language-model head."""
+    return _norm(arch, tensors, "model.norm", arch.hidden_size)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype is torch.float64 else torch.float32

@@ -1,0 +1,38 @@
+"""One linear map with its weight laid out for the device it runs on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Linear:
+    """``x @ weight.T + bias`` on the last dimension, ``[..., in] -> [..., out]``.
+
+    On CPUs with bfloat16 instructions the weight is reordered once into the layout of the
+    matrix kernels. For one to sixteen rows, the sizes of decoding, that is about twice as fast
+    as reordering it anew at every call (benchmarks/README.md has the figures).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.out_features = weight.shape[0]
+        self._bias = bias
+        self._is_packed = _can_pack(weight)
+        if self._is_packed:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 1)
+        else:
+            self._weight = weight.contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._is_packed:
+            return functional.linear(x, self._weight, self._bias)
+        rows = x.reshape(-1, x.shape[-1])
+        out = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
+        return out.view(*x.shape[:-1], self.out_features)
+
+
+def _can_pack(weight: Tensor) -> bool:
+    if weight.device.type != "cpu" or weight.dtype is not torch.bfloat16:
+        return False
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,0 +1,324 @@
+"""The target model: weights loaded once, and sparse views over them that share every weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specdec_core.errors import ConfigError
+from specdec_core.models.architecture import Architecture, read_architecture
+from specdec_core.models.cache import KVCache
+from specdec_core.models.layers import MLP, Attention, PassState, final_norm
+from specdec_core.models.linear import Linear
+from specdec_core.models.masks import additive_masks, tree_positions
+from specdec_core.models.reference import ModelKind, ResolvedModel
+from specdec_core.models.rotary import RotaryTable
+from specdec_core.models.weights import Checkpoint, TensorSource
+from specdec_core.skip import SkipConfig
+from specdec_core.tree.token_tree import TokenTree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Prompt tokens of one prefill pass; more are split by sequence to bound memory.
+_PREFILL_TOKENS = 4096
+
+_DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """A prompt prefix computed once by one view: its tokens and cache rows."""
+
+    tokens: tuple[int, ...]
+    rows: Tensor  # [2, slots, 1, H_kv, P, d]
+    skip: SkipConfig
+
+
+class Target:
+    """One loaded model: embedding, both halves of every block, final norm and head.
+
+    Holds no state of any generation; caches belong to whoever decodes.
+    """
+
+    def __init__(
+        self,
+        arch: Architecture,
+        config: Any,
+        tensors: TensorSource,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        identity: str,
+        kind: ModelKind = "base",
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        self.arch, self.identity, self.kind = arch, identity, kind
+        self.dtype, self.device = dtype, device
+        self._tokenizer = tokenizer
+        shape = (arch.vocab_size, arch.hidden_size)
+        self.embedding = tensors.get("model.embed_tokens.weight", shape)
+        head = self.embedding if arch.is_tied else tensors.get("lm_head.weight", shape)
+        self.head = Linear(head)
+        self.attention = [Attention(arch, i, tensors) for i in range(arch.num_layers)]
+        self.mlp = [MLP(arch, i, tensors) for i in range(arch.num_layers)]
+        self.final_norm = final_norm(arch, tensors)
+        self.rotary = RotaryTable(arch, config, dtype, device)
+        # Rounded to the model's dtype, as the checkpoint was trained with.
+        self.embed_scale = torch.tensor(arch.embed_scale).to(dtype).item()
+
+    @property
+    def num_layers(self) -> int:
+        """Number of transformer blocks."""
+        return self.arch.num_layers
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Stop token ids of configuration, generation configuration and tokenizer."""
+        own = getattr(self._tokenizer, "eos_token_id", None)
+        return self.arch.eos_ids | ({own} if own is not None else set())
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Tokenizer of the checkpoint.
+
+        Raises:
+            ConfigError: if the target was built without one.
+        """
+        if self._tokenizer is None:
+            raise ConfigError("this target has no tokenizer: load it from a checkpoint folder")
+        return self._tokenizer
+
+    def view(self, skip: SkipConfig | None = None) -> TargetView:
+        """Return the target without the units of `skip`, sharing every weight.
+
+        Raises:
+            ConfigError: if a unit does not exist in this target.
+        """
+        return TargetView(self, skip or SkipConfig())
+
+
+class TargetView:
+    """A (sparse) target as the decode loop sees it: prefill, tree forward, caches.
+
+    A skipped half is the identity on the residual stream, in prefill and decode, norms
+    included; a skipped attention half keeps no keys and values at all.
+
+    Source: TSS (sparse target); halves are ours.
+    """
+
+    def __init__(self, target: Target, skip: SkipConfig) -> None:
+        skip.validate(target.num_layers)
+        self.target, self.skip = target, skip
+        self._plan: list[tuple[Attention | None, int, MLP | None]] = []
+        slot = 0
+        for layer in range(target.num_layers):
+            attention = None if skip.skips_attention(layer) else target.attention[layer]
+            mlp = None if skip.skips_mlp(layer) else target.mlp[layer]
+            self._plan.append((attention, slot, mlp))
+            slot += attention is not None
+        self._num_slots = slot
+        self._windows = {a.shape.window for a, _, _ in self._plan if a is not None}
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the language-model head."""
+        return self.target.arch.vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """Longest context the checkpoint was made for, tokens."""
+        return self.target.arch.max_positions
+
+    @property
+    def device(self) -> torch.device:
+        """Device of weights and logits."""
+        return self.target.device
+
+    def new_cache(self, batch_size: int, capacity: int) -> KVCache:
+        """Return an empty cache for `batch_size` sequences of `capacity` rows, pending included."""
+        arch = self.target.arch
+        return KVCache.allocate(
+            num_slots=self._num_slots,
+            batch_size=batch_size,
+            num_kv_heads=arch.num_kv_heads,
+            capacity=capacity,
+            head_dim=arch.head_dim,
+            dtype=self.target.dtype,
+            device=self.target.device,
+        )
+
+    @torch.inference_mode()
+    def build_prefix(self, tokens: Sequence[int]) -> PrefixCache:
+        """Compute a prompt prefix once, for `prefill` of prompts that begin with it."""
+        cache = self.new_cache(1, len(tokens))
+        self._append([list(tokens)], cache)
+        return PrefixCache(tuple(tokens), cache.export_prefix(), self.skip)
+
+    @torch.inference_mode()
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], cache: KVCache, prefix: PrefixCache | None = None
+    ) -> Tensor:
+        """Commit whole prompts to an empty cache.
+
+        Args:
+            prompts: Token ids per sequence, prefix included, at least one beyond the prefix.
+            cache: Empty cache of as many sequences.
+            prefix: Shared beginning computed by `build_prefix` of the same view, or None.
+
+        Returns:
+            Logits after each prompt's last token, ``[B, V]``.
+
+        Raises:
+            ConfigError: if a prompt does not begin with the prefix or adds nothing to it, or the
+                prefix was computed by another view.
+        """
+        suffixes = [list(prompt) for prompt in prompts]
+        if prefix is not None:
+            suffixes = [_without_prefix(prompt, prefix, self.skip) for prompt in prompts]
+            cache.load_prefix(prefix.rows)
+        if not all(suffixes):
+            raise ConfigError("a prompt is empty: give at least one token")
+        widest = max(len(suffix) for suffix in suffixes)
+        group = max(1, _PREFILL_TOKENS // widest)
+        logits = []
+        for start in range(0, len(suffixes), group):
+            stop = min(start + group, len(suffixes))
+            part = cache.narrow(start, stop)
+            logits.append(self._append(suffixes[start:stop], part))
+            cache.lengths[start:stop] = part.lengths
+        return torch.cat(logits)
+
+    @torch.inference_mode()
+    def forward(self, trees: Sequence[TokenTree], cache: KVCache) -> Tensor:
+        """Run one token tree per sequence behind its committed rows; its rows become pending.
+
+        Returns:
+            Logits ``[B, N, V]`` in the model's dtype, N the largest tree; rows of absent nodes
+            are undefined.
+        """
+        tokens = np.zeros((len(trees), max(len(tree) for tree in trees)), dtype=np.int64)
+        for row, tree in enumerate(trees):
+            tokens[row, : len(tree)] = tree.tokens
+        hidden = self._run(
+            tokens, [tree.depths for tree in trees], [tree.ancestors() for tree in trees], cache
+        )
+        return self.target.head(self.target.final_norm(hidden))
+
+    def _append(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
+        """Commit `sequences` as chains and return the logits after their last tokens, [B, V]."""
+        widest = max(len(sequence) for sequence in sequences)
+        tokens = np.zeros((len(sequences), widest), dtype=np.int64)
+        triangle = np.tri(widest, dtype=np.bool_)
+        ancestors, depths = [], []
+        for row, sequence in enumerate(sequences):
+            size = len(sequence)
+            tokens[row, :size] = sequence
+            ancestors.append(triangle[:size, :size])
+            depths.append(range(size))
+        hidden = self._run(tokens, depths, ancestors, cache)
+        cache.commit([range(len(sequence)) for sequence in sequences])
+        last = torch.tensor([len(sequence) - 1 for sequence in sequences], device=self.device)
+        rows = hidden[torch.arange(len(sequences), device=self.device), last]
+        return self.target.head(self.target.final_norm(rows))
+
+    def _run(
+        self,
+        tokens: np.ndarray,
+        depths: Sequence[Sequence[int]],
+        ancestors: Sequence[np.ndarray],
+        cache: KVCache,
+    ) -> Tensor:
+        """Return the residual stream before the final norm, ``[B, N, hidden]``."""
+        target, arch = self.target, self.target.arch
+        positions = tree_positions(cache.lengths, depths)
+        lengths = list(cache.lengths)
+        total = cache.begin([len(depth) for depth in depths])
+        masks = additive_masks(
+            lengths,
+            ancestors,
+            positions,
+            total,
+            self._windows,
+            num_groups=arch.num_heads // arch.num_kv_heads,
+            dtype=target.dtype,
+            device=target.device,
+        )
+        on_device = torch.from_numpy(positions).to(target.device)
+        state = PassState(cache, masks, target.rotary.at(on_device, int(positions.max())))
+        x = functional.embedding(torch.from_numpy(tokens).to(target.device), target.embedding)
+        if target.embed_scale != 1.0:
+            x = x * target.embed_scale
+        for attention, slot, mlp in self._plan:
+            if attention is not None:
+                x = x + attention(x, state, slot)
+            if mlp is not None:
+                x = x + mlp(x)
+        return x
+
+
+def _without_prefix(prompt: Sequence[int], prefix: PrefixCache, skip: SkipConfig) -> list[int]:
+    if prefix.skip != skip:
+        raise ConfigError(
+            f"prefix computed by view {prefix.skip.label} used in view {skip.label}: build one per view"
+        )
+    length = len(prefix.tokens)
+    if tuple(prompt[:length]) != prefix.tokens or len(prompt) == length:
+        raise ConfigError(
+            f"prompt of {len(prompt)} tokens does not continue the shared prefix of {length} tokens"
+        )
+    return list(prompt[length:])
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype called `name`.
+
+    Raises:
+        ConfigError: for a name that is not one of the supported.
+    """
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype {name!r} is unknown: choose one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
+    """Load a resolved model's weights.
+
+    Args:
+        model: What `resolve_model` returned.
+        dtype: One of float32, float64, bfloat16, float16; weights are converted to it.
+        device: Torch device.
+
+    Raises:
+        ConfigError: if weights and configuration do not fit each other.
+        UnsupportedModelError: if the checkpoint uses a feature the engine lacks.
+    """
+    from transformers import AutoTokenizer
+
+    arch, config = read_architecture(model.folder)
+    kind, place = torch_dtype(dtype), torch.device(device)
+    with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
+        target = Target(
+            arch,
+            config,
+            tensors,
+            dtype=kind,
+            device=place,
+            identity=model.identity,
+            kind=model.kind,
+            tokenizer=AutoTokenizer.from_pretrained(model.folder),
+        )
+        if not arch.is_tied or "lm_head.weight" not in tensors:
+            tensors.refuse_unread()
+    return target

@@ -1,0 +1,110 @@
+"""Tiny random checkpoints of every supported family, for tests and dry runs: never for results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specdec_core.errors import ConfigError
+from specdec_core.models.architecture import architecture_of
+from specdec_core.models.target import Target, torch_dtype
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
+_WINDOW = 8  # small, so that short sequences cross it
+
+
+def tiny_library_model(
+    family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
+) -> Any:
+    """Return a random `transformers` causal language model of `family`, the oracle of `tiny_target`.
+
+    Weights are larger than at a usual initialisation, so that outputs depend on the context.
+    """
+    import transformers as hf
+
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 256,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "initializer_range": 0.4,
+        "attn_implementation": "eager",
+    }
+    if family == "llama":
+        config = hf.LlamaConfig(**common, attention_bias=True, mlp_bias=True)
+    elif family == "mistral":
+        config = hf.MistralConfig(**common, sliding_window=_WINDOW)
+    elif family == "qwen2":
+        config = hf.Qwen2Config(**common, tie_word_embeddings=True)
+    elif family == "qwen3":
+        config = hf.Qwen3Config(**common)
+    elif family == "gemma3":
+        types = [("full" if i % 3 == 1 else "sliding") + "_attention" for i in range(num_layers)]
+        config = hf.Gemma3TextConfig(
+            **common, sliding_window=_WINDOW, layer_types=types, query_pre_attn_scalar=8
+        )
+    else:
+        raise ConfigError(f"family {family!r} is unknown: choose one of {', '.join(FAMILIES)}")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = hf.AutoModelForCausalLM.from_config(config)
+        for parameter in model.parameters():  # norms and biases too must matter
+            if parameter.ndim == 1:
+                torch.nn.init.normal_(parameter, mean=0.5, std=0.2)
+    return model.to(torch_dtype(dtype)).eval()
+
+
+def tiny_target(
+    family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
+) -> Target:
+    """Return a tiny random target with the weights of `tiny_library_model` of the same arguments."""
+    model = tiny_library_model(
+        family, seed=seed, dtype=dtype, vocab_size=vocab_size, num_layers=num_layers
+    )
+    return Target(
+        architecture_of(model.config),
+        model.config,
+        _StateDict(model.state_dict()),
+        dtype=torch_dtype(dtype),
+        device=torch.device("cpu"),
+        identity=f"tiny-{family}-{seed}-{vocab_size}-{num_layers}",
+    )
+
+
+def write_tiny_checkpoint(folder: Path, family: str = "llama", **options: Any) -> Path:
+    """Write a tiny random checkpoint with a byte-level tokenizer, loadable as ``path:folder``."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate(["<eos>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    model = tiny_library_model(family, vocab_size=len(vocabulary), **options)
+    model.config.eos_token_id = model.generation_config.eos_token_id = 0
+    model.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>").save_pretrained(folder)
+    return folder
+
+
+class _StateDict:
+    """A model's state dictionary as a source of tensors."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def get(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = self._tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise ConfigError(f"tensor {name!r} has shape {tuple(tensor.shape)}, expected {shape}")
+        return tensor.detach()

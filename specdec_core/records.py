@@ -1,0 +1,105 @@
+"""Frozen records of results that cross process boundaries: no tensors, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specdec_core.config.base import Record
+
+FinishReason = Literal["stop_token", "stop_string", "length"]
+
+
+class StepTrace(Record):
+    """Counts of every verify step of one generation, as parallel tuples over the steps.
+
+    A step that offers nothing has 0 drafted nodes and depth 0. All acceptance metrics are
+    functions of this record (algorithms.md A.7).
+    """
+
+    drafted: tuple[int, ...] = Field((), description="draft nodes offered, root not counted")
+    depth: tuple[int, ...] = Field((), description="longest drafted path, tokens")
+    accepted: tuple[int, ...] = Field(
+        (), description="draft tokens kept in the output, bonus not counted"
+    )
+    committed: tuple[int, ...] = Field(
+        (), description="tokens that reached the output, after stop and length cuts"
+    )
+
+
+class PhaseSeconds(Record):
+    """Seconds of one generation or batch by phase, monotonic clock, device synchronised."""
+
+    prefill: float = 0.0
+    draft: float = 0.0
+    forward: float = 0.0
+    verify: float = 0.0
+    commit: float = 0.0
+
+    @property
+    def decode(self) -> float:
+        """Seconds after prefill."""
+        return self.draft + self.forward + self.verify + self.commit
+
+    def __add__(self, other: PhaseSeconds) -> PhaseSeconds:
+        return PhaseSeconds(
+            prefill=self.prefill + other.prefill,
+            draft=self.draft + other.draft,
+            forward=self.forward + other.forward,
+            verify=self.verify + other.verify,
+            commit=self.commit + other.commit,
+        )
+
+
+class SampleResult(Record):
+    """One suite item decoded by one configuration."""
+
+    item_id: str
+    prompt_tokens: int = Field(ge=1)
+    token_ids: tuple[int, ...] = Field(description="generated ids, stop token included")
+    text: str = Field(description="generated text, untrimmed, special tokens left out")
+    answer: str = Field(description="text after answer extraction, what the metric compares")
+    useful_tokens: int = Field(ge=0, description="generated tokens up to the end of the answer")
+    finish_reason: FinishReason
+    score: float | None = Field(None, description="task metric on the answer, in [0, 1]")
+    raw_score: float | None = Field(None, description="task metric on the untrimmed text")
+    trace: StepTrace
+    seconds: float | None = Field(None, description="decode seconds, only where batch size is 1")
+
+
+class EvaluationSummary(Record):
+    """Pooled figures of one evaluation; every one is a function of its samples."""
+
+    num_samples: int
+    num_scored: int = Field(description="samples with a reference and a metric")
+    metric: float | None = Field(None, description="mean score over the scored samples")
+    metric_raw: float | None = Field(None, description="mean raw score over the scored samples")
+    num_steps: int
+    num_tokens: int = Field(description="committed output tokens")
+    num_useful_tokens: int
+    num_drafted: int
+    num_accepted: int
+    acceptance_length: float = Field(description="committed tokens per verify step, pooled")
+    hit_rate: float = Field(description="share of steps that offered a draft")
+    mean_output_tokens: float
+    stop_rate: float = Field(description="share of samples that ended before the length limit")
+    distinct_2: float = Field(description="distinct over all token bigrams, pooled")
+    longest_repeat: float = Field(
+        description="mean over samples of the longest token n-gram that occurs twice, tokens"
+    )
+    prefill_s: float
+    decode_s: float
+    tokens_per_s: float = Field(description="committed tokens after the first / decode seconds")
+
+
+class EvaluationResult(Record):
+    """The stored answer to one EvaluationRequest."""
+
+    key: str
+    summary: EvaluationSummary
+    samples: tuple[SampleResult, ...]
+    phases: PhaseSeconds
+    wall_s: float = Field(description="seconds of the whole evaluation in the worker")
+    peak_memory_bytes: int = Field(0, description="peak resident memory of the worker process")
+    hardware: str = Field("", description="processor or accelerator, threads, instruction set")

@@ -1,0 +1,1 @@
+"""Skip space, breadth search and its Optuna ledger."""

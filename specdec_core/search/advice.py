@@ -1,0 +1,166 @@
+"""Plain sentences about a finished search: what was tried, what it would cost, what to try next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec_core.config.search import UnitChoice
+from specdec_core.search.tss import Ranked, SearchOutcome, half_count
+
+NUM_NEAR_MISSES = 3
+_OTHER_UNITS: dict[UnitChoice, UnitChoice] = {
+    "block": "attention",
+    "attention": "halves",
+    "mlp": "halves",
+    "halves": "all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchContext:
+    """What `advice` needs to know besides the outcome."""
+
+    epsilon_acceptance: float
+    epsilon_metric: float
+    units: UnitChoice
+    beam: int
+    depth: int
+    num_candidates: int
+    num_selection: int
+    num_available: int
+    """Items of the suite; more than this cannot be asked for."""
+    metric_interval: tuple[float, float] | None = None
+    """Relative change of the metric of the best sparse configuration on the selection items."""
+
+
+def advice(outcome: SearchOutcome, context: SearchContext) -> tuple[str, ...]:
+    """Return sentences for people, most important first; every figure comes from `outcome`."""
+    sentences = [_tried(outcome, context), _found(outcome)]
+    sentences += _near_misses(outcome)
+    sentences += _looser(outcome)
+    sentences += _more_items(context)
+    sentences += _elsewhere(outcome, context)
+    return tuple(sentences)
+
+
+def near_misses(outcome: SearchOutcome, limit: int = NUM_NEAR_MISSES) -> tuple[Ranked, ...]:
+    """Return the infeasible configurations closest to the tolerances, nearest first."""
+    missed = [member for member in outcome.members if not member.is_feasible]
+    missed.sort(key=lambda m: (m.violation, -m.gain, m.skip.sort_key))
+    return tuple(missed[:limit])
+
+
+def best_sparse(outcome: SearchOutcome) -> Ranked | None:
+    """Return the best configuration that skips something: feasible if any is, else the nearest."""
+    feasible = [member for member in outcome.pool if member.skip.units]
+    if feasible:
+        return min(feasible, key=lambda m: (-m.gain, -half_count(m.skip), m.skip.sort_key))
+    missed = near_misses(outcome, 1)
+    return missed[0] if missed else None
+
+
+def needed_tolerance(member: Ranked) -> float:
+    """Largest tolerance, in steps of 0.1 %, that would admit `member` on both objectives."""
+    worst = min(member.gain_acceptance, member.gain_metric)
+    return math.floor(round(worst * 1000, 6)) / 1000
+
+
+def _gains(member: Ranked) -> str:
+    text = f"acceptance {member.gain_acceptance:+.1%}"
+    return text if member.score.metric is None else f"{text}, metric {member.gain_metric:+.1%}"
+
+
+def _tried(outcome: SearchOutcome, context: SearchContext) -> str:
+    feasible = sum(1 for member in outcome.pool if member.skip.units)
+    failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
+    tolerances = f"acceptance {context.epsilon_acceptance:+.1%}"
+    if outcome.dense.score.metric is not None:
+        tolerances += f", metric {context.epsilon_metric:+.1%}"
+    return (
+        f"Tried {outcome.evaluated} configurations of {context.num_candidates} units "
+        f"({context.units}) on {len(outcome.levels)} levels: {feasible} met the tolerances "
+        f"({tolerances}), {outcome.evaluated - feasible} did not{failed}; "
+        f"stopped because: {outcome.stop_reason}."
+    )
+
+
+def _found(outcome: SearchOutcome) -> str:
+    if outcome.answer.skip.units:
+        return (
+            f"On the selection items skipping {outcome.answer.skip} is best: "
+            f"{_gains(outcome.answer)} against dense."
+        )
+    best = best_sparse(outcome)
+    if best is None:
+        return "Nothing that skips a unit could be scored, so the dense target stays."
+    verb = "met the tolerances but gained less" if best.is_feasible else "came closest"
+    return (
+        f"On the selection items nothing beats the dense target; skipping {best.skip} {verb}: "
+        f"{_gains(best)}."
+    )
+
+
+def _near_misses(outcome: SearchOutcome) -> list[str]:
+    misses = near_misses(outcome)
+    if not misses:
+        return []
+    listed = "; ".join(f"{m.skip} ({_gains(m)}; short by {m.violation:.1%})" for m in misses)
+    return [f"Nearest misses: {listed}."]
+
+
+def _looser(outcome: SearchOutcome) -> list[str]:
+    """The cheapest loosening that changes the answer, if any infeasible set has more gain."""
+    better = [
+        member
+        for member in outcome.members
+        if not member.is_feasible and member.gain > outcome.answer.gain
+    ]
+    reason = "it has the larger summed gain"
+    if not better and not outcome.answer.skip.units:
+        better = [m for m in near_misses(outcome) if m.gain_acceptance > 0]
+        reason = "it trades metric for acceptance"
+    reachable = [member for member in better if needed_tolerance(member) >= -1.0]
+    if not reachable:
+        return []
+    member = max(reachable, key=lambda m: (needed_tolerance(m), m.gain))
+    return [
+        f"A tolerance of {needed_tolerance(member):.3f} would admit {member.skip} "
+        f"({_gains(member)}); {reason}."
+    ]
+
+
+def _more_items(context: SearchContext) -> list[str]:
+    if context.metric_interval is None:
+        return []
+    low, high = context.metric_interval
+    if not low <= 0.0 <= high:
+        return []
+    sentence = (
+        f"On {context.num_selection} selection items the metric of the best sparse "
+        f"configuration lies between {low:+.1%} and {high:+.1%} of dense: that is not told "
+        "apart from no change"
+    )
+    more = min(4 * context.num_selection, context.num_available // 2)
+    if more > context.num_selection:
+        factor = math.sqrt(more / context.num_selection)
+        return [f"{sentence}; {more} items would narrow this about {factor:.1f}-fold."]
+    return [f"{sentence}; use a larger suite, this one has {context.num_available} items."]
+
+
+def _elsewhere(outcome: SearchOutcome, context: SearchContext) -> list[str]:
+    sentences = []
+    if outcome.stop_reason == "depth reached" and outcome.answer.level == context.depth:
+        sentences.append(
+            f"The best set was found on the last level: depth {context.depth + 2} may find more."
+        )
+    other = _OTHER_UNITS.get(context.units)
+    if not outcome.answer.skip.units and other is not None:
+        sentences.append(f"Other units may be less costly to leave out: try units={other}.")
+    return sentences
+
+
+def describe_front(front: Sequence[Ranked]) -> str:
+    """One line that names every member of the front with its gains."""
+    return "; ".join(f"{member.skip.label} ({_gains(member)})" for member in front)

@@ -1,0 +1,68 @@
+"""Which units a search may skip, how much it can cost, and the identity of the space."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from specdec_core.config.search import UnitChoice
+from specdec_core.errors import ConfigError
+from specdec_core.skip import SkipUnit, UnitKind
+
+KINDS: dict[UnitChoice, tuple[UnitKind, ...]] = {
+    "block": (UnitKind.BLOCK,),
+    "attention": (UnitKind.ATTENTION,),
+    "mlp": (UnitKind.MLP,),
+    "halves": (UnitKind.ATTENTION, UnitKind.MLP),
+    "all": (UnitKind.BLOCK, UnitKind.ATTENTION, UnitKind.MLP),
+}
+
+
+def candidates(units: UnitChoice, num_layers: int, protect_ends: bool) -> tuple[SkipUnit, ...]:
+    """Return every unit the search may skip, by layer, then block, attention, MLP.
+
+    Args:
+        units: Which parts of a layer may be skipped.
+        num_layers: Transformer layers of the target, numbered from 0.
+        protect_ends: Whether the first and the last layer are left alone.
+
+    Raises:
+        ConfigError: if nothing is left to skip.
+
+    Source: TSS (whole blocks; no reported set holds the first or last layer). Halves of a layer
+    are an extension of ours.
+    """
+    layers = range(1, num_layers - 1) if protect_ends else range(num_layers)
+    found = tuple(SkipUnit(layer, kind) for layer in layers for kind in KINDS[units])
+    if not found or num_layers < 2:
+        raise ConfigError(
+            f"a target of {num_layers} layers leaves nothing to skip with units={units!r}, "
+            f"protect_ends={protect_ends}: pass protect_ends=false or use a deeper target"
+        )
+    return found
+
+
+def evaluation_bound(num_candidates: int, beam: int, depth: int) -> int:
+    """Most configurations a breadth search can evaluate, the dense target not counted.
+
+    Level 1 holds every candidate. A level after it holds at most one new set per expanded set
+    and unit that is not yet in it; on level 2 every pair of expanded single units yields one
+    set twice, which is counted once.
+
+    Args:
+        num_candidates: Units that may be skipped.
+        beam: Sets expanded per level.
+        depth: Most units skipped.
+    """
+    total = num_candidates
+    for level in range(2, min(depth, num_candidates) + 1):
+        expanded = min(beam, num_candidates)
+        repeated = expanded * (expanded - 1) // 2 if level == 2 else 0
+        total += expanded * (num_candidates - level + 1) - repeated
+    return total
+
+
+def space_hash(units: Sequence[SkipUnit]) -> str:
+    """Hex SHA-256 of the candidate units; another space must not continue the same study."""
+    text = ",".join(str(unit) for unit in sorted(units, key=lambda unit: unit.sort_key))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Units of work: model workers, evaluation, search, calibration, benchmark, tracking."""

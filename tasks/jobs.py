@@ -1,0 +1,69 @@
+"""What travels between a driver and its model workers: jobs, results and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from db.schemas import CalibrationRecord
+from specdec_core.config.base import Record
+from specdec_core.config.calibration import CalibrationRequest
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.errors import ConfigError, SearchCancelledError
+from specdec_core.records import EvaluationResult
+
+Job = EvaluationRequest | CalibrationRequest
+JobResult = EvaluationResult | CalibrationRecord
+StopCheck = Callable[[], bool]
+FailureKind = Literal["error", "memory", "lost", "cancelled", "setup"]
+
+
+class JobFailure(Record):
+    """Why one attempt at a job gave no result.
+
+    ``setup`` means that the worker cannot do any job (wrong model, suite or settings);
+    ``lost`` that its process died; ``memory`` that it ran out of memory.
+    """
+
+    kind: FailureKind
+    error_type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> JobFailure:
+        """Return the failure that `error` means."""
+        name = type(error).__name__
+        kind: FailureKind = "error"
+        if isinstance(error, SearchCancelledError):
+            kind = "cancelled"
+        elif isinstance(error, ConfigError):
+            kind = "setup"
+        elif isinstance(error, MemoryError) or "OutOfMemory" in name or _is_allocation(error):
+            kind = "memory"
+        return cls(kind=kind, error_type=name, message=str(error) or name)
+
+
+def _is_allocation(error: BaseException) -> bool:
+    """True for PyTorch's plain RuntimeError of a failed CPU allocation."""
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """One attempt at one job, and what came of it."""
+
+    job: Job
+    result: JobResult | JobFailure
+
+
+class Evaluator(Protocol):
+    """Does the jobs of one worker process; holds the loaded model."""
+
+    def run(self, job: Job, should_stop: StopCheck) -> JobResult:
+        """Return the result of `job`; raise SearchCancelledError once `should_stop` is true."""
+        ...
+
+
+EvaluatorFactory = Callable[[], Evaluator]
+"""Makes the evaluator inside the worker process; must survive pickling."""

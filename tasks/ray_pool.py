@@ -1,0 +1,318 @@
+"""Model workers as long-lived Ray actors, scheduled by completion."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+from ray.exceptions import (
+    ActorUnschedulableError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+)
+
+from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
+from specdec_core.errors import ConfigError, WorkerLostError
+from tasks.jobs import Completed, EvaluatorFactory, Job, JobFailure, StopCheck
+from tasks.worker import ModelWorker, Reply, WorkerInfo
+
+logger = logging.getLogger(__name__)
+
+_OBJECT_STORE_BYTES = 100 * 2**20  # results are small records
+_POLL_S = 0.25
+_GET_TIMEOUT_S = 60.0
+_MAX_START_FAILURES = 3
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    actor: Any
+    ref: Any  # what is awaited: the actor's first answer, then one job
+    started: float = field(default_factory=time.monotonic)
+    info: WorkerInfo | None = None
+    job: Job | None = None
+    group: deque[Job] = field(default_factory=deque)
+
+
+class RayPool:
+    """Pool of Ray actors, one per device share; see `tasks.pool.WorkerPool`.
+
+    Ray's own retries are off: a request that kills its worker would kill the restarted one too.
+    A dead worker is replaced here and its job is reported as lost.
+
+    Args:
+        factory: Makes the evaluator inside each actor.
+        settings: Ray address, workers, threads and device.
+        should_stop: Once true, running jobs are asked to end as cancelled.
+        start_timeout_s: How long an actor may take to come up.
+
+    Raises:
+        ConfigError: if the cluster can never hold the workers.
+        WorkerLostError: if Ray cannot be reached or workers do not come up.
+    """
+
+    def __init__(
+        self,
+        factory: EvaluatorFactory,
+        settings: Settings,
+        *,
+        should_stop: StopCheck = lambda: False,
+        start_timeout_s: float = 180.0,
+    ) -> None:
+        self._factory = factory
+        self._settings = settings
+        self._should_stop = should_stop
+        self._start_timeout_s = start_timeout_s
+        self._queue: deque[deque[Job]] = deque()
+        self._done: list[Completed] = []
+        self._is_stopped = False
+        self._start_failures = 0
+        self._owns_ray = _connect(settings)
+        self._workers: list[_Worker] = []
+        try:
+            _check_resources(settings)
+            self._workers = [self._start_worker() for _ in range(settings.num_workers)]
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that can be busy at once."""
+        return len(self._workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that have come up."""
+        return [worker.info.pid for worker in self._workers if worker.info is not None]
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing is queued, running or unreported."""
+        busy = any(worker.job is not None or worker.group for worker in self._workers)
+        return not (self._queue or self._done or busy)
+
+    def submit(self, *jobs: Job) -> None:
+        """Queue one group of jobs, done in order by one worker."""
+        if jobs:
+            self._queue.append(deque(jobs))
+
+    def wait(self, timeout_s: float) -> list[Completed]:
+        """Return attempts that ended, at least one unless idle or `timeout_s` passed."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._should_stop() and not self._is_stopped:
+                self.stop()
+            self._assign()
+            left = max(0.0, min(_POLL_S, deadline - time.monotonic()))
+            if not self._done:
+                self._collect(left)
+            if self._done or self.is_idle or time.monotonic() >= deadline:
+                done, self._done = self._done, []
+                return done
+
+    def stop(self) -> None:
+        """Drop what is queued and ask running jobs to end as cancelled."""
+        self._is_stopped = True
+        self._queue.clear()
+        for worker in self._workers:
+            worker.group.clear()
+            if worker.job is not None:
+                worker.actor.stop.remote()
+
+    def close(self) -> None:
+        """End every worker of this pool, and Ray if this pool started it."""
+        self._queue.clear()
+        for worker in self._workers:
+            _end(worker.actor)
+        self._workers = []
+        if self._owns_ray:
+            ray.shutdown()
+            self._owns_ray = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start_worker(self) -> _Worker:
+        actor: Any = (
+            ray.remote(ModelWorker)
+            .options(
+                **_resources(self._settings),
+                max_concurrency=2,
+                max_restarts=0,
+                max_task_retries=0,
+                runtime_env={"env_vars": _worker_environment(self._settings)},
+            )
+            .remote(self._factory, captures_log=True)
+        )
+        return _Worker(actor, actor.info.remote())
+
+    def _assign(self) -> None:
+        """Give every free worker its next job."""
+        for worker in self._workers:
+            if worker.ref is not None:
+                continue
+            if not worker.group and self._queue:
+                worker.group = self._queue.popleft()
+            if worker.group:
+                worker.job = worker.group.popleft()
+                worker.ref = worker.actor.run.remote(worker.job)
+
+    def _collect(self, timeout_s: float) -> None:
+        waiting = {worker.ref: worker for worker in self._workers if worker.ref is not None}
+        if not waiting:
+            return
+        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=timeout_s)
+        for ref in ready:
+            self._finish(waiting[ref])
+        for worker in waiting.values():
+            late = time.monotonic() - worker.started > self._start_timeout_s
+            if worker.info is None and late and worker.ref not in ready:
+                raise WorkerLostError(
+                    f"a model worker did not come up in {self._start_timeout_s:.0f} s: the "
+                    f"cluster has {_free_resources()} free, it needs {_resources(self._settings)}"
+                )
+
+    def _finish(self, worker: _Worker) -> None:
+        """Take the answer of a worker whose reference is ready, or replace the worker."""
+        try:
+            answer = ray.get(worker.ref, timeout=_GET_TIMEOUT_S)
+        except (RayError, GetTimeoutError) as error:
+            self._replace(worker, error)
+            return
+        worker.ref = None
+        if isinstance(answer, WorkerInfo):
+            worker.info, self._start_failures = answer, 0
+            logger.info("model worker up: pid %d on %s", answer.pid, answer.host)
+            return
+        self._report(worker, answer)
+
+    def _report(self, worker: _Worker, reply: Reply) -> None:
+        job, worker.job = worker.job, None
+        assert job is not None
+        for line in reply.log:
+            logger.info("[%s] %s", job.key[:12], line)
+        # The worker's own copy of the job is dropped for ours: the caller may hold its identity.
+        self._done.append(Completed(job, reply.completed.result))
+
+    def _replace(self, worker: _Worker, error: Exception) -> None:
+        """Put a new worker in the place of a dead one; report its job, keep its group."""
+        _end(worker.actor)
+        pid = worker.info.pid if worker.info else None
+        if worker.job is None:
+            self._start_failures += 1
+            if self._start_failures >= _MAX_START_FAILURES or isinstance(
+                error, ActorUnschedulableError | RayTaskError
+            ):
+                raise WorkerLostError(f"model workers do not start: {error}") from error
+        else:
+            logger.warning("model worker pid %s died during job %s", pid, worker.job.key[:12])
+            self._done.append(Completed(worker.job, _loss(error, pid)))
+        if worker.group:
+            self._queue.appendleft(worker.group)
+        self._workers[self._workers.index(worker)] = self._start_worker()
+
+
+def _loss(error: Exception, pid: int | None) -> JobFailure:
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, OutOfMemoryError) or "memory monitor" in text or "OOM" in text:
+        return JobFailure(kind="memory", error_type="OutOfMemoryError", message=text)
+    return JobFailure(
+        kind="lost",
+        error_type="WorkerLostError",
+        message=f"the worker process (pid {pid}) died during this job: {text}",
+    )
+
+
+def _connect(settings: Settings) -> bool:
+    """Connect to Ray at the configured address; True if this call started or joined it.
+
+    The address is always explicit, so that a cluster that happens to be near is never joined.
+    """
+    if ray.is_initialized():
+        return False
+    for name, value in QUIET_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    is_local = settings.ray_address == "local"
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled" if is_local else "token")
+    options: dict[str, Any] = {}
+    if is_local:
+        options = {
+            "num_cpus": settings.num_workers * settings.threads,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+        }
+    try:
+        ray.init(
+            address=settings.ray_address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **options,
+        )
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        raise WorkerLostError(
+            f"Ray at {settings.ray_address!r} cannot be used ({type(error).__name__}: {error}): "
+            "check SPECDEC_RAY_ADDRESS, that the cluster runs, and RAY_AUTH_MODE and "
+            "RAY_AUTH_TOKEN; 'local' starts one here"
+        ) from error
+    return True
+
+
+def _resources(settings: Settings) -> dict[str, float]:
+    """What one worker occupies: one GPU, or its threads on the CPU."""
+    if settings.device.startswith("cuda"):
+        return {"num_gpus": 1, "num_cpus": 1}
+    return {"num_cpus": settings.threads}
+
+
+def _check_resources(settings: Settings) -> None:
+    """Refuse what the cluster could never hold; Ray itself would wait for ever."""
+    total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray's
+    for name, amount in _resources(settings).items():
+        kind = {"num_cpus": "CPU", "num_gpus": "GPU"}[name]
+        needed = amount * settings.num_workers
+        if needed > total.get(kind, 0):
+            raise ConfigError(
+                f"{settings.num_workers} workers need {needed:g} {kind}, but the Ray cluster at "
+                f"{settings.ray_address!r} has {total.get(kind, 0):g}: lower SPECDEC_NUM_WORKERS "
+                "or SPECDEC_THREADS, or add nodes"
+            )
+
+
+def _free_resources() -> dict[str, float]:
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray's
+    return {name: amount for name, amount in free.items() if name in {"CPU", "GPU"}}
+
+
+def _worker_environment(settings: Settings) -> dict[str, str]:
+    """Environment of a worker process: quiet, and with its threads set explicitly."""
+    passed = {
+        name: os.environ[name]
+        for name in ("HF_HUB_OFFLINE", "HF_HOME", "SPECDEC_DATA", "SPECDEC_CACHE")
+        if name in os.environ
+    }
+    return QUIET_ENVIRONMENT | passed | {"OMP_NUM_THREADS": str(settings.threads)}
+
+
+def _end(actor: Any) -> None:
+    """Kill an actor; one that is gone already is no fault."""
+    try:
+        ray.kill(actor, no_restart=True)
+    except (RayError, ValueError, RuntimeError) as error:
+        logger.debug("actor was gone: %s", error)
