@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import array
+import json
 import sys
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import DateTime, LargeBinary
+from sqlalchemy import JSON, DateTime, LargeBinary
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -42,6 +44,23 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class Document(TypeDecorator[Any]):
+    """A JSON value; None is NULL, and what JSON cannot say is refused before the driver sees it.
+
+    Raises:
+        ValueError: on writing a number that is not finite.
+        TypeError: on writing an object that JSON does not know.
+    """
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - fixed by the base class
+        """Return `value` as it is, once it is known to be JSON."""
+        json.dumps(value, allow_nan=False)
+        return value
 
 
 class CompressedText(TypeDecorator[str]):

@@ -24,7 +24,7 @@ BUSY_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 10
 _READER_CONNECTIONS = 48  # the REST server reads from up to 40 threads at once
 
-_to_json = partial(json.dumps, separators=(",", ":"), allow_nan=False)
+_to_json = partial(json.dumps, separators=(",", ":"))
 
 
 def parse_url(url: str) -> URL:

@@ -87,7 +87,7 @@ def _upgrade(connection: Connection, name: str) -> None:
     current = schema_revision(connection)
     if current == SCHEMA_REVISION:
         return
-    config = alembic_config()
+    config = _config()
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if current is not None and current not in known:
         raise StoreError(
@@ -98,7 +98,7 @@ def _upgrade(connection: Connection, name: str) -> None:
     command.upgrade(config, SCHEMA_REVISION)
 
 
-def alembic_config() -> Config:
+def _config() -> Config:
     """Return the Alembic configuration, which needs no ini file."""
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
     ForeignKey,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.columns import CompressedText, TokenIds, UtcDateTime
+from db.columns import CompressedText, Document, TokenIds, UtcDateTime
 
 SCHEMA_REVISION = "0001"
 TABLE_PREFIX = "specdec_"
@@ -52,8 +51,8 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 - read once by SQLAlchemy, as its documentation asks
         str: String(),
         datetime: UtcDateTime(),
-        dict[str, Any]: JSON(none_as_null=True),
-        list[Any]: JSON(none_as_null=True),
+        dict[str, Any]: Document(),
+        list[Any]: Document(),
     }
 
 
@@ -132,8 +131,8 @@ class EvaluationTable(Base):
     skip: Mapped[str]
     suite_hash: Mapped[str]
     request: Mapped[dict[str, Any]]
-    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    phases: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    summary: Mapped[dict[str, Any] | None] = mapped_column(Document)
+    phases: Mapped[dict[str, Any] | None] = mapped_column(Document)
     wall_s: Mapped[float | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     hardware: Mapped[str]
@@ -213,7 +212,7 @@ class SkipProfileTable(Base):
     template_hash: Mapped[str]
     hardware: Mapped[str]
     selection: Mapped[dict[str, Any]]
-    heldout: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    heldout: Mapped[dict[str, Any] | None] = mapped_column(Document)
     tolerance_acceptance: Mapped[float]
     tolerance_metric: Mapped[float]
     reason: Mapped[str] = mapped_column(Text)
@@ -264,7 +263,7 @@ class BenchmarkCellTable(Base):
     hardware: Mapped[str]
     evaluation_key: Mapped[str | None]
     baseline_key: Mapped[str | None]
-    figures: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    figures: Mapped[dict[str, Any] | None] = mapped_column(Document)
     samples: Mapped[str] = mapped_column(CompressedText)
     created_at: Mapped[datetime]
 

@@ -1,0 +1,1 @@
+"""Prefect flows, the local services around them, and the command line."""

@@ -109,9 +109,12 @@ def _add_measurements(verbs: argparse._SubParsersAction[ArgumentParser]) -> None
 
 def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     profiles = _group(verbs, "profiles", "stored skip profiles")
-    listing = _verb(profiles, "list", "flows.commands.store:list_profiles", "profiles, newest first")
-    for name in ("domain", "target", "drafter", "status"):
+    listing = _verb(
+        profiles, "list", "flows.commands.store:list_profiles", "profiles, newest first"
+    )
+    for name in ("domain", "target", "drafter"):
         listing.add_argument(f"--{name}", help=f"only this {name}")
+    listing.add_argument("--status", choices=("active", "retired", "rejected"))
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
     show = _verb(profiles, "show", "flows.commands.store:show_profile", "one profile, whole")
     show.add_argument("id", type=int, help="profile id")
@@ -127,8 +130,8 @@ def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     resolve.add_argument("--dtype", help="such as bfloat16")
     runs = _group(verbs, "runs", "stored runs of searches, calibrations and benchmarks")
     run_list = _verb(runs, "list", "flows.commands.store:list_runs", "runs, newest first")
-    for name in ("kind", "status"):
-        run_list.add_argument(f"--{name}", help=f"only this {name}")
+    run_list.add_argument("--kind", help="only this kind, such as tss-search")
+    run_list.add_argument("--status", choices=("running", "completed", "failed", "cancelled"))
     run_list.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
     run_show = _verb(
         runs, "show", "flows.commands.store:show_run", "one run with configuration and result"

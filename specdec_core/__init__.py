@@ -1,0 +1,1 @@
+"""The library: models, decoding, drafters, evaluation, search, statistics."""

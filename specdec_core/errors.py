@@ -1,4 +1,4 @@
-"""The exception tree: one root, few leaves; a message says what was given, expected, and what to do."""
+"""The exception tree: one root, few leaves. A message says what was given and what to do."""
 
 
 class SpecDecError(Exception):

@@ -104,6 +104,7 @@ class RayPool:
         """Queue one group of jobs, done in order by one worker."""
         if jobs:
             self._queue.append(deque(jobs))
+            self._assign()
 
     def wait(self, timeout_s: float) -> list[Completed]:
         """Return attempts that ended, at least one unless idle or `timeout_s` passed."""
@@ -283,7 +284,7 @@ def _resources(settings: Settings) -> dict[str, float]:
 
 def _check_resources(settings: Settings) -> None:
     """Refuse what the cluster could never hold; Ray itself would wait for ever."""
-    total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray's
+    total: dict[str, float] = ray.cluster_resources()
     for name, amount in _resources(settings).items():
         kind = {"num_cpus": "CPU", "num_gpus": "GPU"}[name]
         needed = amount * settings.num_workers
@@ -296,7 +297,7 @@ def _check_resources(settings: Settings) -> None:
 
 
 def _free_resources() -> dict[str, float]:
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray's
+    free: dict[str, float] = ray.available_resources()
     return {name: amount for name, amount in free.items() if name in {"CPU", "GPU"}}
 
 

@@ -14,6 +14,7 @@ from specdec_core.errors import ConfigError, StoreError
 RecordT = TypeVar("RecordT", bound=BaseModel)
 SelectT = TypeVar("SelectT", bound="Select[*tuple[Any, ...]]")
 DEFAULT_LIMIT = 100
+MAX_MESSAGE_CHARACTERS = 10_000
 
 
 def to_record(record: type[RecordT], row: Mapping[Any, Any]) -> RecordT:
@@ -44,6 +45,12 @@ def count_rows(
     return connection.execute(
         select(func.count()).select_from(table).where(*conditions)
     ).scalar_one()
+
+
+def storable_message(text: str) -> str:
+    """Return an error text cut to `MAX_MESSAGE_CHARACTERS`, without what no database stores."""
+    encoded = text[:MAX_MESSAGE_CHARACTERS].encode("utf-8", "replace")
+    return encoded.decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def require_run(connection: Connection, run_id: str) -> None:

@@ -14,7 +14,14 @@ from sqlalchemy import Connection, Select, insert, select
 from db.columns import utc_now
 from db.engine import Database
 from db.models import EvaluationTable, RunEvaluationTable, RunTable, SampleTable
-from db.repositories.common import DEFAULT_LIMIT, count_rows, matching, page, to_record
+from db.repositories.common import (
+    DEFAULT_LIMIT,
+    count_rows,
+    matching,
+    page,
+    storable_message,
+    to_record,
+)
 from db.schemas import EvaluationRow, ResultStatus
 from specdec_core.config.drafters import format_drafter
 from specdec_core.config.evaluation import EvaluationRequest
@@ -29,7 +36,6 @@ from specdec_core.records import (
 
 logger = logging.getLogger(__name__)
 
-MAX_MESSAGE_CHARACTERS = 10_000
 _RESULT_COLUMNS = (
     "status",
     "error_type",
@@ -85,7 +91,7 @@ class EvaluationRepository:
         values = _request_columns(request) | {
             "status": "failed",
             "error_type": error_type,
-            "error": message.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_MESSAGE_CHARACTERS],
+            "error": storable_message(message),
         }
         with self.database.write() as connection:
             row = self._upsert(connection, values)

@@ -6,9 +6,20 @@ import builtins
 import difflib
 import logging
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from db.engine import Database
 from db.models import PROFILE_KEY, SkipProfileTable
@@ -155,13 +166,14 @@ class ProfileRepository:
             ProfileNotFoundError: if there is none; the message names the closest keys.
             ConfigError: for an unknown drafter.
         """
-        conditions = _conditions(
-            status="active", domain=domain, target=target, drafter=drafter, dtype=dtype
-        )
-        query = select(SkipProfileTable).where(*conditions)
-        query = query.order_by(SkipProfileTable.id.desc()).limit(1)
+        asked = {"target": target, "domain": domain}
+        if drafter is not None:
+            asked["drafter"] = canonical_drafter(drafter)
+        if dtype is not None:
+            asked["dtype"] = dtype
+        query = _resolve_query(frozenset(asked))
         with self.database.read() as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(query, asked).mappings().first()
             if row is not None:
                 return to_record(SkipProfile, row)
         raise ProfileNotFoundError(
@@ -204,18 +216,26 @@ def canonical_drafter(text: str) -> str:
     return format_drafter(parse_drafter(text))
 
 
+@cache
+def _resolve_query(asked: frozenset[str]) -> Select[Any]:
+    """Return the query with a parameter per name in `asked`; building it costs more than asking."""
+    table = SkipProfileTable
+    conditions = [getattr(table, name) == bindparam(name) for name in asked - {"target"}]
+    target: BindParameter[str] = bindparam("target")
+    conditions.append(or_(table.target == target, table.target_identity == target))
+    query = select(table).where(table.status == "active", *conditions)
+    return query.order_by(table.id.desc()).limit(1)
+
+
 def _conditions(
     *,
     domain: str | None = None,
     target: str | None = None,
     drafter: str | None = None,
     status: str | None = None,
-    dtype: str | None = None,
 ) -> list[ColumnElement[bool]]:
     spelled = None if drafter is None else canonical_drafter(drafter)
-    conditions = matching(
-        SkipProfileTable, status=status, domain=domain, drafter=spelled, dtype=dtype
-    )
+    conditions = matching(SkipProfileTable, status=status, domain=domain, drafter=spelled)
     if target is not None:
         conditions.append(
             or_(SkipProfileTable.target == target, SkipProfileTable.target_identity == target)

@@ -19,6 +19,7 @@ from db.repositories.common import (
     matching,
     page,
     require_run,
+    storable_message,
     to_record,
 )
 from db.schemas import EvaluationRow, RunEvaluation, RunRecord, RunStatus
@@ -90,6 +91,8 @@ class RunRepository:
         values: dict[str, Any] = {**changes, "updated_at": utc_now()}
         if "summary" in changes:
             values["summary"] = dict(changes["summary"])
+        if changes.get("error") is not None:
+            values["error"] = storable_message(str(changes["error"]))
         statement = update(RunTable).where(RunTable.id == run_id).values(values).returning(RunTable)
         with self.database.write() as connection:
             row = connection.execute(statement).mappings().first()

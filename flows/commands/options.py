@@ -32,9 +32,7 @@ def add_config_flags(
         flag = f"--{name.replace('_', '-')}"
         kind = _plain_type(field.annotation)
         if kind is bool:
-            parser.add_argument(
-                flag, action=BooleanOptionalAction, default=None, help=_help(field)
-            )
+            parser.add_argument(flag, action=BooleanOptionalAction, default=None, help=_help(field))
         elif get_origin(kind) is Literal:
             choices = "|".join(str(choice) for choice in get_args(kind))
             parser.add_argument(flag, metavar=choices, help=_help(field))

@@ -40,7 +40,8 @@ def emit(args: Namespace, value: Any, render: Callable[[], RenderableType]) -> N
     if args.json:
         sys.stdout.write(json.dumps(to_plain(value), indent=2, default=str) + "\n")
     else:
-        console().print(render())
+        # Lines are left to the terminal to wrap: addresses and paths are there to be copied.
+        console().print(render(), soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

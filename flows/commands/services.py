@@ -66,12 +66,10 @@ def _render(report: StatusReport) -> RenderableType:
             rows,
         )
     ]
-    parts += [Text(note_text) for note_text in report.notes]
-    if report.message:
-        parts.append(Text(report.message))
+    lines = [*report.notes, *filter(None, [report.message])]
     if report.environment:
-        parts.append(Text(control.client_hint(report)))
-    return Group(*parts)
+        lines.append(control.client_hint(report))
+    return Group(*parts, *(Text(line) for line in lines))
 
 
 def _condition(service: ServiceReport) -> str:

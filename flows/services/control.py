@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import Field
+
 from flows.services import plan
 from flows.services.http import is_answering
 from flows.services.processes import (
@@ -57,7 +59,7 @@ class StatusReport(Record):
     phase: str
     message: str = ""
     notes: tuple[str, ...] = ()
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(default_factory=dict)
     services: tuple[ServiceReport, ...] = ()
 
     @property

@@ -11,6 +11,15 @@ from typing import Any
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+class RequestRefusedError(OSError):
+    """A service answered, but with an error status."""
+
+    def __init__(self, url: str, status: int, detail: str) -> None:
+        super().__init__(f"{url} answered with {status}: {detail}")
+        self.status = status
+        self.detail = detail
+
+
 def is_answering(url: str, timeout_s: float = 2.0) -> bool:
     """True if a GET of `url` is answered with success."""
     try:
@@ -20,18 +29,32 @@ def is_answering(url: str, timeout_s: float = 2.0) -> bool:
         return False
 
 
+def get_json(url: str, timeout_s: float = 10.0) -> Any:
+    """Return the decoded answer to a GET.
+
+    Raises:
+        RequestRefusedError: if the answer is an error.
+        OSError: if the service cannot be reached.
+    """
+    return _send(urllib.request.Request(url), timeout_s)
+
+
 def post_json(url: str, body: Any, timeout_s: float = 10.0) -> Any:
     """Return the decoded answer to `body` sent as JSON.
 
     Raises:
-        OSError: if the service cannot be reached or refuses; the text has its answer.
+        RequestRefusedError: if the answer is an error.
+        OSError: if the service cannot be reached.
     """
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
+    headers = {"Content-Type": "application/json"}
+    data = json.dumps(body).encode()
+    return _send(urllib.request.Request(url, data, headers, method="POST"), timeout_s)
+
+
+def _send(request: urllib.request.Request, timeout_s: float) -> Any:
     try:
         with _OPENER.open(request, timeout=timeout_s) as response:
             return json.loads(response.read() or b"null")
     except urllib.error.HTTPError as error:
-        detail = error.read().decode(errors="replace")[:500]
-        raise OSError(f"POST {url} was answered with {error.code}: {detail}") from error
+        detail = error.read().decode(errors="replace")
+        raise RequestRefusedError(request.full_url, error.code, detail[:2000]) from error

@@ -18,7 +18,7 @@ from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
 from specdec_core.errors import ConfigError
 
 POOL = "specdec"
-API_FACTORY = "db.api:create_app"
+API_FACTORY = "db.api.app:create_app"
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 _WILDCARD_HOSTS = {"0.0.0.0", "::"}
 
@@ -106,6 +106,9 @@ def child_environment(settings: Settings, ports: Ports, instance: str) -> dict[s
             "PREFECT_API_URL": f"{service_url(settings, ports.prefect)}/api",
             "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
+            # Warnings of our own loggers appear on the page of the run.
+            "PREFECT_LOGGING_EXTRA_LOGGERS": "specdec_core,tasks,db,flows",
+            "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             "PWD": str(PROJECT_ROOT),
@@ -130,7 +133,7 @@ def worker_spec(api: PrefectApi, instance: str, concurrent_runs: int) -> Service
     command = (sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL)
     options = ("--type", "process", "--name", name, "--limit", str(concurrent_runs))
     return ServiceSpec(
-        "worker", "Prefect worker", (*command, *options), lambda: api.is_worker_online(POOL, name)
+        "worker", "Prefect worker", (*command, *options), lambda: name in api.online_workers()
     )
 
 

@@ -70,20 +70,27 @@ def instance_processes(instance: str) -> list[psutil.Process]:
     ]
 
 
+def session_processes(instance: str, leader_pid: int) -> list[psutil.Process]:
+    """Return the living processes of the session that a service of this start led.
+
+    Every service leads a session; what it started survives it there when it is killed. Flow runs
+    lead sessions of their own.
+    """
+    return [p for p in instance_processes(instance) if _session_of(p) == leader_pid]
+
+
 def flow_run_processes(instance: str | None = None) -> dict[str, psutil.Process]:
     """Return the living flow-run processes by Prefect run id, of one start or of all.
 
-    A flow's children inherit its variables; the oldest process of a run is the flow itself.
+    What a flow starts inherits its variables and may outlive it: only Prefect's engine counts.
     """
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter():
         run_id = environment_value(process, FLOW_RUN_VARIABLE)
-        if run_id is None or not _is_running(process):
+        if run_id is None or not _is_running(process) or not _is_engine(process):
             continue
         if instance is None or environment_value(process, INSTANCE_VARIABLE) == instance:
-            known = found.get(run_id)
-            if known is None or process.create_time() < known.create_time():
-                found[run_id] = process
+            found[run_id] = process
     return found
 
 
@@ -110,6 +117,20 @@ def wait_until_gone(identity: ProcessIdentity, timeout_s: float) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        return "prefect.engine" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _session_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def _is_running(process: psutil.Process) -> bool:

@@ -35,9 +35,7 @@ def stop_services(state: SupervisorState, say: Callable[[str], None]) -> int:
     return ended + len(leftovers)
 
 
-def _cancel_runs(
-    state: SupervisorState, api: PrefectApi, say: Callable[[str], None]
-) -> None:
+def _cancel_runs(state: SupervisorState, api: PrefectApi, say: Callable[[str], None]) -> None:
     """Cancel the runs of this start through Prefect, so that they end as Cancelled."""
     asked = False
     for run_id in flow_run_processes(state.instance):

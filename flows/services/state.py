@@ -106,3 +106,13 @@ def supervisor_lock(home: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def running_state(home: Path) -> SupervisorState | None:
+    """Return the stored state if its supervisor is alive.
+
+    Raises:
+        ConfigError: if the file is damaged or of another version.
+    """
+    state = load_state(home)
+    return state if state is not None and state.is_running else None

@@ -13,8 +13,15 @@ from pathlib import Path
 
 from flows.services import plan
 from flows.services.plan import ServiceSpec
-from flows.services.prefect_api import PrefectApi, reap
-from flows.services.processes import INSTANCE_VARIABLE, ProcessIdentity, flow_run_processes
+from flows.services.prefect_api import PrefectApi
+from flows.services.processes import (
+    INSTANCE_VARIABLE,
+    ProcessIdentity,
+    end_processes,
+    flow_run_processes,
+    session_processes,
+)
+from flows.services.reaper import reap
 from flows.services.shutdown import stop_services
 from flows.services.state import (
     Phase,
@@ -38,7 +45,7 @@ class ServiceError(SpecDecError):
     """A service did not start; the message names its log file."""
 
 
-class _StopRequested(Exception):  # noqa: N818 - control flow, not an error
+class _StopRequested(Exception):
     """The supervisor was asked to end."""
 
 
@@ -139,9 +146,10 @@ class Supervisor:
         servers = [spec for spec in self._specs.values() if spec.name != "worker"]
         for spec in servers:
             self._start(spec)
-        for spec in servers:
-            self._await_healthy(spec)
+        self._await_healthy(self._specs["prefect"])
         self._make_deployments()
+        for spec in servers[1:]:
+            self._await_healthy(spec)
         self._start_worker()
         self._set_phase("ready")
         self._say("all services are ready")
@@ -237,7 +245,9 @@ class Supervisor:
             f"{spec.title} died with exit code {code}; starting it again "
             f"({number} of at most {MAX_RESTARTS}); its log: {service.log}"
         )
-        self._update(spec.name, restarts=number)
+        self._update(spec.name, restarts=number, status="restarting", process=None)
+        # Its own children may have survived it and still hold the port.
+        end_processes(session_processes(self._instance, self._children[spec.name].pid), 5.0)
         if spec.name == "worker":
             self._reap()
         self._start(spec, "restarting")

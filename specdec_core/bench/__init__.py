@@ -1,0 +1,1 @@
+"""Acceptance metrics and statistics over traces."""

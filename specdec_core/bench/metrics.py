@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -148,15 +148,26 @@ class AcceptanceCounts:
     def position_acceptance(self) -> tuple[float, ...]:
         """Return for k = 1, 2, .. the share of all hits that accepted at least k tokens.
 
-        Its length is the most tokens any step accepted; its sum is the accepted tokens per hit.
+        Ends at the deepest draft offered; its sum is the accepted tokens per hit.
         """
-        reached = self._hits_reaching()
-        return tuple(count / reached[0] for count in reached[1:])
+        reached = self._hits_accepting()
+        return tuple(count / self.num_hits for count in reached[1:])
+
+    def position_acceptance_where_drafted(self) -> tuple[float, ...]:
+        """Return for k = 1, 2, .. the share that accepted k tokens of the steps that drafted k.
+
+        Differs from `position_acceptance` where drafts are of unequal depth.
+        """
+        reached = self._hits_accepting()
+        return tuple(reached[k] / sum(self.steps_by_depth[k:]) for k in range(1, len(reached)))
 
     def conditional_position_acceptance(self) -> tuple[float, ...]:
-        """Return for k = 1, 2, .. the share that accepted k tokens of the hits that had k - 1."""
-        reached = self._hits_reaching()
-        return tuple(count / before for before, count in zip(reached, reached[1:], strict=False))
+        """Return for k = 1, 2, .. the share that accepted k tokens of the hits that had k - 1.
+
+        Ends where no hit had k - 1.
+        """
+        pairs = pairwise(self._hits_accepting())
+        return tuple(count / before for before, count in pairs if before)
 
     def accepted_quantile(self, q: float) -> float:
         """Return the q-quantile, q in [0, 1], of accepted tokens per step, linear interpolation."""
@@ -165,10 +176,10 @@ class AcceptanceCounts:
         values = np.repeat(np.arange(len(self.hits_by_accepted)), self.hits_by_accepted)
         return float(np.quantile(np.concatenate([np.zeros(num_misses), values]), q))
 
-    def _hits_reaching(self) -> list[int]:
-        """Return the number of hits that accepted at least 0, 1, .. tokens."""
-        used = len(np.trim_zeros(np.array(self.hits_by_accepted), "b"))
-        return [sum(self.hits_by_accepted[k:]) for k in range(used)]
+    def _hits_accepting(self) -> list[int]:
+        """Return the number of hits that accepted at least k tokens, k = 0 to the deepest draft."""
+        deepest = max((d for d, count in enumerate(self.steps_by_depth) if count), default=0)
+        return [sum(self.hits_by_accepted[k:]) for k in range(deepest + 1)]
 
     def _steps(self) -> int:
         if not self.num_steps:

@@ -1,0 +1,1 @@
+"""Validated settings, options and requests."""

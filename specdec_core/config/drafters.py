@@ -42,9 +42,7 @@ class TokenRecycling(Record):
     state_scope: Literal["prompt", "run"] = Field("prompt", description="what is remembered")
 
 
-DrafterConfig = Annotated[
-    NoDrafter | PromptLookup | TokenRecycling, Field(discriminator="method")
-]
+DrafterConfig = Annotated[NoDrafter | PromptLookup | TokenRecycling, Field(discriminator="method")]
 _ADAPTER: TypeAdapter[DrafterConfig] = TypeAdapter(DrafterConfig)
 METHODS: dict[str, type[Record]] = {
     "none": NoDrafter,

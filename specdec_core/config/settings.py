@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-# What every child process needs to stay quiet, offline and explicit about threads (docs/decisions.md).
+# What every child process needs to stay quiet and to share cores without spinning.
 QUIET_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

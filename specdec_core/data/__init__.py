@@ -1,0 +1,1 @@
+"""Suites, prompts, splits and scores."""

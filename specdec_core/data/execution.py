@@ -38,8 +38,8 @@ os._exit(passed)
 class ExecutionLimits:
     """What a program may use: processor seconds, seconds by the clock, bytes of memory."""
 
-    cpu_s: float = 5.0
-    wall_s: float = 20.0
+    cpu_s: float = 10.0
+    wall_s: float = 30.0
     memory_bytes: int = 1 << 30
 
 

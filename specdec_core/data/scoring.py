@@ -141,7 +141,7 @@ def _bleu(*, effective_order: bool) -> Any:
 
 @cache
 def _rouge() -> Any:
-    from rouge_score import rouge_scorer  # type: ignore[import-untyped]  # no types; slow to import
+    from rouge_score import rouge_scorer  # takes seconds to import
 
     return rouge_scorer.RougeScorer(["rougeL"], use_stemmer=False)
 

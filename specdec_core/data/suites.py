@@ -157,7 +157,7 @@ def _load_hub(domain: str, suite: str) -> Suite:
 
 def _hub_rows(suite: str, name: str, revision: str | None, split: str) -> list[dict[str, Any]]:
     """Rows of one split, without the empty fields that a table adds to rows that lack them."""
-    import datasets  # type: ignore[import-untyped]  # no types; slow, only hub suites need it
+    import datasets  # slow to import, and only hub suites need it
 
     try:
         table = datasets.load_dataset(name, revision=revision, split=split)

@@ -95,7 +95,7 @@ class RenderedPrompts:
     """Token ids of prompts.
 
     `prefix_ids` opens every list of `ids` and is shorter than each of them; it covers the
-    template's header as far as the tokenizer keeps it apart from the item.
+    template's header as far as the tokenizer keeps it apart from the item, and may be empty.
     """
 
     prefix_ids: tuple[int, ...]

@@ -1,0 +1,1 @@
+"""Targets: references, checkpoints, the forward pass, caches and sparse views."""

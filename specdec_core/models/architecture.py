@@ -81,7 +81,9 @@ def check_model_type(folder: Path) -> str:
     try:
         model_type = json.loads(path.read_text()).get("model_type")
     except FileNotFoundError as error:
-        raise ConfigError(f"{folder} has no config.json: give the folder of a checkpoint") from error
+        raise ConfigError(
+            f"{folder} has no config.json: give the folder of a checkpoint"
+        ) from error
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
     if model_type not in SUPPORTED_MODEL_TYPES:
@@ -180,10 +182,7 @@ def _rope_parameters(config: Any, rope: str | None) -> dict[str, Any]:
 def _layer_shape(config: Any, index: int) -> LayerShape:
     types = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
-    if types:
-        is_sliding = types[index] == "sliding_attention"
-    else:
-        is_sliding = window is not None
+    is_sliding = types[index] == "sliding_attention" if types else window is not None
     is_per_type = config.model_type == "gemma3_text"
     return LayerShape(
         window=int(window) if is_sliding and window is not None else None,

@@ -1,8 +1,9 @@
-"""Keys and values of committed tokens, with tree rows that are kept or dropped after verification."""
+"""Keys and values of committed tokens, and of tree nodes until they are verified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -124,7 +125,7 @@ class KVCache:
         if len(paths) != self.batch_size:
             raise CacheDesyncError(f"commit of {len(paths)} paths for {self.batch_size} sequences")
         for row, path in enumerate(paths):
-            ordered = all(a < b for a, b in zip(path, path[1:], strict=False))
+            ordered = all(a < b for a, b in pairwise(path))
             if not path or path[0] != 0 or not ordered or path[-1] >= self._pending[row]:
                 raise CacheDesyncError(
                     f"path {list(path)} does not fit {self._pending[row]} pending nodes: it must "

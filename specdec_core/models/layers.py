@@ -42,6 +42,7 @@ class RMSNorm:
         self._eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return the normalised `x`, same shape and dtype."""
         wide = x.to(self._weight.dtype)
         normed = functional.rms_norm(wide, wide.shape[-1:], eps=self._eps) * self._weight
         return normed.to(x.dtype)
@@ -56,13 +57,13 @@ class Attention:
         self._heads, self._kv_heads, self._head_dim = arch.num_heads, arch.num_kv_heads, d
         self._scale = arch.attention_scale
         self.shape = arch.layers[layer]
-        rows = {"q_proj": arch.num_heads * d, "k_proj": self._kv_heads * d, "v_proj": 0}
-        rows["v_proj"] = rows["k_proj"]
+        kv_rows = arch.num_kv_heads * d
+        rows = {"q_proj": arch.num_heads * d, "k_proj": kv_rows, "v_proj": kv_rows}
         attn = f"{prefix}.self_attn"
         weights = [tensors.get(f"{attn}.{name}.weight", (n, h)) for name, n in rows.items()]
-        biases = [tensors.get(f"{attn}.{name}.bias", (n,)) for name, n in rows.items()] if (
-            arch.has_qkv_bias
-        ) else []
+        biases = []
+        if arch.has_qkv_bias:
+            biases = [tensors.get(f"{attn}.{name}.bias", (n,)) for name, n in rows.items()]
         self._qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None)
         out = tensors.get(f"{attn}.o_proj.weight", (h, arch.num_heads * d))
         bias = tensors.get(f"{attn}.o_proj.bias", (h,)) if arch.has_output_bias else None
@@ -118,12 +119,10 @@ class MLP:
         def bias(name: str, size: int) -> Tensor | None:
             return tensors.get(f"{prefix}.mlp.{name}.bias", (size,)) if arch.has_mlp_bias else None
 
-        gates = [bias(name, ffn) for name in ("gate_proj", "up_proj")]
-        weights = [
-            tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in ("gate_proj", "up_proj")
-        ]
-        packed_bias = torch.cat([b for b in gates if b is not None]) if arch.has_mlp_bias else None
-        self._gate_up = Linear(torch.cat(weights), packed_bias)
+        names = ("gate_proj", "up_proj")
+        weights = [tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in names]
+        biases = [b for name in names if (b := bias(name, ffn)) is not None]
+        self._gate_up = Linear(torch.cat(weights), torch.cat(biases) if biases else None)
         down = tensors.get(f"{prefix}.mlp.down_proj.weight", (h, ffn))
         self._down = Linear(down, bias("down_proj", h))
         self._is_silu = arch.activation == "silu"

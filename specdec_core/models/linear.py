@@ -25,6 +25,7 @@ class Linear:
             self._weight = weight.contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return ``[..., out]`` for `x` of shape ``[..., in]``."""
         if not self._is_packed:
             return functional.linear(x, self._weight, self._bias)
         rows = x.reshape(-1, x.shape[-1])

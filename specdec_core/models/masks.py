@@ -22,9 +22,7 @@ def tree_positions(lengths: Sequence[int], depths: Sequence[Sequence[int]]) -> I
     return positions
 
 
-def visible_rows(
-    lengths: Sequence[int], ancestors: Sequence[BoolArray], total: int
-) -> BoolArray:
+def visible_rows(lengths: Sequence[int], ancestors: Sequence[BoolArray], total: int) -> BoolArray:
     """Return which cache rows each node sees, ``[B, N, total]``, before any sliding window.
 
     A node sees every committed row of its sequence and its own ancestors, itself included.

@@ -85,7 +85,7 @@ def prepare_packaged(name: str, cache_dir: Path, notify: Callable[[str], None]) 
 def _find_parts(name: str, model: PackagedModel) -> list[Path]:
     paths = []
     for module, file in model.parts:
-        # The spec gives the folder without running the package, whose own dependencies may be absent.
+        # The spec gives the folder without running the package, whose imports may be absent.
         spec = importlib.util.find_spec(module)
         origin = Path(spec.origin).parent / file if spec and spec.origin else None
         if origin is None or not origin.exists():

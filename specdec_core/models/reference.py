@@ -121,9 +121,7 @@ def _fetch_from_hub(ref: ModelRef) -> Path:
     try:
         config = hf_hub_download(ref.name, "config.json", revision=ref.revision)
         check_model_type(Path(config).parent)
-        return Path(
-            snapshot_download(ref.name, revision=ref.revision, allow_patterns=_HUB_FILES)
-        )
+        return Path(snapshot_download(ref.name, revision=ref.revision, allow_patterns=_HUB_FILES))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise ConfigError(
             f"model {ref} cannot be fetched from the hub ({type(error).__name__}: {error}): check "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from specdec_core.models.masks import additive_masks, tree_positions
 from specdec_core.models.reference import ModelKind, ResolvedModel
 from specdec_core.models.rotary import RotaryTable
 from specdec_core.models.weights import Checkpoint, TensorSource
-from specdec_core.skip import SkipConfig
+from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 from specdec_core.tree.token_tree import TokenTree
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # Prompt tokens of one prefill pass; more are split by sequence to bound memory.
 _PREFILL_TOKENS = 4096
+
+# Called with a half's unit, its input and its output, both [B, N, hidden].
+HalfObserver = Callable[[SkipUnit, Tensor, Tensor], None]
 
 _DTYPES = {
     "float32": torch.float32,
@@ -216,6 +219,14 @@ class TargetView:
         )
         return self.target.head(self.target.final_norm(hidden))
 
+    @torch.inference_mode()
+    def watch_prompt(self, tokens: Sequence[int], watch: HalfObserver) -> None:
+        """Run one prompt and show `watch` every half: unit, input, output ``[1, N, hidden]``."""
+        size = len(tokens)
+        row = np.asarray([tokens], dtype=np.int64)
+        triangle = np.tri(size, dtype=np.bool_)
+        self._run(row, [range(size)], [triangle], self.new_cache(1, size), watch)
+
     def _append(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
         """Commit `sequences` as chains and return the logits after their last tokens, [B, V]."""
         widest = max(len(sequence) for sequence in sequences)
@@ -239,6 +250,7 @@ class TargetView:
         depths: Sequence[Sequence[int]],
         ancestors: Sequence[np.ndarray],
         cache: KVCache,
+        watch: HalfObserver | None = None,
     ) -> Tensor:
         """Return the residual stream before the final norm, ``[B, N, hidden]``."""
         target, arch = self.target, self.target.arch
@@ -260,18 +272,24 @@ class TargetView:
         x = functional.embedding(torch.from_numpy(tokens).to(target.device), target.embedding)
         if target.embed_scale != 1.0:
             x = x * target.embed_scale
-        for attention, slot, mlp in self._plan:
+        for layer, (attention, slot, mlp) in enumerate(self._plan):
             if attention is not None:
-                x = x + attention(x, state, slot)
+                delta = attention(x, state, slot)
+                if watch is not None:
+                    watch(SkipUnit(layer, UnitKind.ATTENTION), x, delta)
+                x = x + delta
             if mlp is not None:
-                x = x + mlp(x)
+                delta = mlp(x)
+                if watch is not None:
+                    watch(SkipUnit(layer, UnitKind.MLP), x, delta)
+                x = x + delta
         return x
 
 
 def _without_prefix(prompt: Sequence[int], prefix: PrefixCache, skip: SkipConfig) -> list[int]:
     if prefix.skip != skip:
         raise ConfigError(
-            f"prefix computed by view {prefix.skip.label} used in view {skip.label}: build one per view"
+            f"prefix of view {prefix.skip.label} used in view {skip.label}: build one per view"
         )
     length = len(prefix.tokens)
     if tuple(prompt[:length]) != prefix.tokens or len(prompt) == length:

@@ -18,7 +18,7 @@ _WINDOW = 8  # small, so that short sequences cross it
 def tiny_library_model(
     family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
 ) -> Any:
-    """Return a random `transformers` causal language model of `family`, the oracle of `tiny_target`.
+    """Return a random model of `family` from `transformers`, the oracle of `tiny_target`.
 
     Weights are larger than at a usual initialisation, so that outputs depend on the context.
     """
@@ -66,7 +66,7 @@ def tiny_library_model(
 def tiny_target(
     family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
 ) -> Target:
-    """Return a tiny random target with the weights of `tiny_library_model` of the same arguments."""
+    """Return a tiny target with the weights of `tiny_library_model` of the same arguments."""
     model = tiny_library_model(
         family, seed=seed, dtype=dtype, vocab_size=vocab_size, num_layers=num_layers
     )

@@ -95,4 +95,3 @@ def _canonical(name: str) -> str:
         if name.startswith(prefix):
             return "model." + name.removeprefix(prefix)
     return name.removeprefix("language_model.")
-

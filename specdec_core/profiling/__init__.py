@@ -1,0 +1,1 @@
+"""Hardware, step-time curve and layer statistics."""

@@ -39,6 +39,4 @@ def test_entrypoint_exists_and_runs_in_our_pool(deployment: dict) -> None:
 
 def test_flow_runs_start_in_the_checkout() -> None:
     (step,) = MANIFEST["pull"]
-    assert step == {
-        "prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}
-    }
+    assert step == {"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}

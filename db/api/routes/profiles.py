@@ -1,0 +1,120 @@
+"""Skip profiles: what a serving system asks for."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import Field
+
+from db.api.common import (
+    Page,
+    Paging,
+    StoreDependency,
+    page_of,
+    problems,
+    tagged_response,
+)
+from db.api.problems import ProblemError, not_found
+from db.schemas import ProfileStatus, SkipProfile
+from specdec_core.config.base import Record
+from specdec_core.config.evaluation import DType
+from specdec_core.errors import ProfileNotFoundError
+
+router = APIRouter(prefix="/profiles", tags=["profiles"])
+ProfileId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one profile version")]
+_NOT_MODIFIED: dict[int | str, dict[str, object]] = {
+    304: {"description": "The version named in If-None-Match is still the answer"}
+}
+
+
+class ProfileQuery(Paging):
+    """Filters of the profile list."""
+
+    domain: str | None = Field(None, min_length=1)
+    target: str | None = Field(None, min_length=1, description="model reference or identity")
+    drafter: str | None = Field(None, min_length=1, description="method or method:option=value,..")
+    status: ProfileStatus | None = None
+
+
+class ResolveQuery(Record):
+    """What a serving system knows when it asks for its skip set."""
+
+    target: str = Field(min_length=1, description="model reference or identity")
+    domain: str = Field(min_length=1)
+    drafter: str | None = Field(
+        None, min_length=1, description="method or method:option=value,..; default: last published"
+    )
+    dtype: DType | None = Field(None, description="default: last published")
+
+
+@router.get("", summary="List profile versions, newest first")
+def list_profiles(
+    store: StoreDependency, query: Annotated[ProfileQuery, Query()]
+) -> Page[SkipProfile]:
+    """Return the profile versions that match every filter given."""
+    filters = query.model_dump(exclude={"limit", "offset"})
+    profiles = store.profiles.list(**filters, limit=query.limit, offset=query.offset)
+    return page_of(profiles, store.profiles.count(**filters), query)
+
+
+@router.get(
+    "/resolve",
+    summary="The active profile for a target and domain",
+    response_model=SkipProfile,
+    responses=problems(HTTPStatus.NOT_FOUND) | _NOT_MODIFIED,
+)
+async def resolve_profile(
+    request: Request, store: StoreDependency, query: Annotated[ResolveQuery, Query()]
+) -> Response:
+    """Return the active profile, or 404 with the closest keys and how they differ.
+
+    Send the ``ETag`` of the last answer in ``If-None-Match`` to learn cheaply that it still holds.
+    """
+    asked = (query.target, query.domain, query.drafter, query.dtype)
+    try:
+        if store.database.is_sqlite:  # never waits, and a thread costs more than the query
+            profile = store.profiles.resolve(*asked)
+        else:
+            profile = await run_in_threadpool(store.profiles.resolve, *asked)
+    except ProfileNotFoundError as error:
+        closest = await run_in_threadpool(store.profiles.closest, *asked)
+        raise ProblemError(
+            HTTPStatus.NOT_FOUND,
+            "profile-not-found",
+            str(error),
+            closest=[each.model_dump(mode="json") for each in closest],
+        ) from error
+    return tagged_response(request, profile)
+
+
+@router.get(
+    "/{profile_id}",
+    summary="One profile version",
+    response_model=SkipProfile,
+    responses=problems(HTTPStatus.NOT_FOUND) | _NOT_MODIFIED,
+)
+def get_profile(request: Request, store: StoreDependency, profile_id: ProfileId) -> Response:
+    """Return one version by id."""
+    profile = store.profiles.get(profile_id)
+    if profile is None:
+        raise not_found("profile", profile_id)
+    return tagged_response(request, profile)
+
+
+@router.get(
+    "/{profile_id}/history",
+    summary="Every version of a profile's key, newest first",
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
+def profile_history(
+    store: StoreDependency, profile_id: ProfileId, paging: Annotated[Paging, Query()]
+) -> Page[SkipProfile]:
+    """Return the versions of the key of one profile."""
+    versions = store.profiles.history(profile_id)
+    if not versions:
+        raise not_found("profile", profile_id)
+    part = versions[paging.offset : paging.offset + paging.limit]
+    return page_of(part, len(versions), paging)

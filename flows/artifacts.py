@@ -1,0 +1,104 @@
+"""Everything a flow leaves on its Prefect page: progress, tables, charts, events."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.events import emit_event
+
+from flows import report as texts
+from flows.charts import ablation_svg, data_uri
+from flows.progress import describe, percent
+from flows.report import Link
+from flows.views import TableView
+from tasks.report import Progress, SearchReport
+
+# Each update is a request to the Prefect server.
+_UPDATE_INTERVAL_S = 2.0
+
+
+class ProgressBar:
+    """Prefect progress artifact that is updated every few seconds, however often it is told."""
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create the bar; `key` becomes part of its address."""
+        self._clock = clock
+        self._artifact_id: UUID = create_progress_artifact(
+            progress=0.0, key=artifact_key(key, "progress"), description="starting"
+        )
+        self._next_update = clock()
+        self._stage: str | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how far the run is."""
+        is_new_stage = progress.stage != self._stage
+        if not is_new_stage and self._clock() < self._next_update:
+            return
+        self._stage = progress.stage
+        self._next_update = self._clock() + _UPDATE_INTERVAL_S
+        update_progress_artifact(self._artifact_id, percent(progress), describe(progress))
+
+    def finish(self, text: str) -> None:
+        """Show the bar as full."""
+        update_progress_artifact(self._artifact_id, 100.0, text)
+
+
+def artifact_key(*parts: str) -> str:
+    """Return a key of the characters that Prefect allows: lower case, digits, dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+
+
+def publish_search(report: SearchReport, found: tuple[Link, ...]) -> None:
+    """Leave report, level tables, ablation chart, front and cases as artifacts of the run."""
+    name = f"tss-search-{report.config.domain}"
+    create_markdown_artifact(
+        texts.to_markdown(report, found), artifact_key(name, "report"), report.headline
+    )
+    for level, view in zip(report.levels, texts.level_tables(report), strict=True):
+        publish_table(view, artifact_key(name, f"level-{level.number}"))
+    publish_table(texts.front_table(report), artifact_key(name, "front"))
+    ablation = texts.ablation_table(report)
+    create_image_artifact(
+        data_uri(ablation_svg(report.ablation, report.config.tolerance)),
+        artifact_key(name, "ablation-chart"),
+        ablation.title,
+    )
+    create_markdown_artifact(ablation.to_markdown(), artifact_key(name, "ablation"), ablation.title)
+    create_markdown_artifact(
+        texts.cases_markdown(report), artifact_key(name, "cases"), "Dense and sparse answers"
+    )
+
+
+def publish_table(view: TableView, key: str) -> None:
+    """Leave one table as an artifact."""
+    create_table_artifact(view.to_records(), key, view.title)
+
+
+def emit_search(report: SearchReport) -> None:
+    """Tell automations what a search found."""
+    emit_event(
+        f"specdec.search.{report.verdict.replace(' ', '-')}",
+        resource={
+            "prefect.resource.id": f"specdec.profile.{report.profile.id}",
+            "prefect.resource.name": f"{report.target} {report.config.domain}",
+        },
+        payload={
+            "run_id": report.run_id,
+            "domain": report.config.domain,
+            "target": report.target,
+            "skip": report.profile.skip,
+            "version": report.profile.version,
+            "is_new": report.profile.is_new,
+            "headline": report.headline,
+        },
+    )

@@ -1,0 +1,101 @@
+"""`specdec data` and `specdec models`: what a search is made from."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from flows.commands.output import emit, note, table
+from specdec_core.config.domains import DOMAINS, search_defaults
+from specdec_core.config.settings import Settings
+from specdec_core.data.suites import Suite, load_suite
+from specdec_core.errors import DataError
+
+
+def list_data(args: Namespace) -> int:
+    """Show the suite that each domain would use with the settings as they are."""
+    settings = Settings()
+    suites = [_describe(load_suite(domain, None, settings.data)) for domain in DOMAINS]
+    emit(args, suites, lambda: _suite_table(suites))
+    return 0
+
+
+def check_data(args: Namespace) -> int:
+    """Read a suite file whole; the first fault is reported with file, line and reason."""
+    domain = args.domain or _domain_of(Path(args.file))
+    suite = _describe(load_suite(domain, args.file))
+    emit(args, suite, lambda: _suite_table([suite]))
+    return 0
+
+
+def list_models(args: Namespace) -> int:
+    """Show the models that come from the package index."""
+    from specdec_core.models.packaged import PACKAGED
+
+    domains: dict[str, list[str]] = {}
+    for domain in DOMAINS:
+        domains.setdefault(search_defaults(domain)["target"], []).append(domain)
+    models = [
+        {
+            "reference": f"pypi:{name}",
+            "licence": model.licence,
+            "install": model.install,
+            "default_of": domains.get(f"pypi:{name}", []),
+        }
+        for name, model in PACKAGED.items()
+    ]
+    rows = [(m["reference"], ", ".join(m["default_of"]), m["licence"]) for m in models]
+    emit(args, models, lambda: table("models", ("reference", "default of", "licence"), rows))
+    return 0
+
+
+def prepare_model(args: Namespace) -> int:
+    """Find a model, convert it if it is packaged, and check that the engine runs it."""
+    from specdec_core.models.reference import resolve_model
+
+    model = resolve_model(args.ref, Settings().cache_dir, note)
+    answer = {
+        "reference": model.reference,
+        "folder": str(model.folder),
+        "identity": model.identity,
+        "kind": model.kind,
+        "licence": model.licence,
+    }
+    emit(args, answer, lambda: table("model", ("field", "value"), list(answer.items())))
+    return 0
+
+
+def _describe(suite: Suite) -> dict[str, str | int | None]:
+    return {
+        "domain": suite.domain,
+        "name": suite.name,
+        "items": len(suite.items),
+        "scored_items": len(suite.scored_items),
+        "metric": suite.metric,
+        "content_hash": suite.content_hash,
+        "source": suite.source,
+    }
+
+
+def _suite_table(suites: list[dict[str, str | int | None]]) -> RenderableType:
+    columns = ("domain", "name", "items", "scored_items", "metric", "source")
+    rows = [[suite[column] for column in columns] for suite in suites]
+    return table("suites", columns, rows)
+
+
+def _domain_of(path: Path) -> str:
+    """The domain that the first readable item of a file names; the reader reports its faults."""
+    try:
+        with path.open() as lines:
+            first = json.loads(next(lines))
+        return str(first["domain"])
+    except FileNotFoundError as error:
+        raise DataError(f"suite {str(path)!r} does not exist: give a JSONL file") from error
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        raise DataError(
+            f"{path}, line 1: no item with a domain ({error}): write one JSON object a line, or "
+            "name the domain with --domain"
+        ) from error

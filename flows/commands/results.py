@@ -1,0 +1,45 @@
+"""Finds and draws the stored result of a flow run."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from rich.console import RenderableType
+from rich.pretty import Pretty
+
+from db.schemas import RunRecord
+from db.store import Store
+from flows.report import links, render
+from flows.services.state import running_state
+from specdec_core.config.settings import Settings
+from tasks.report import SearchReport
+
+_RECENT = 100
+
+
+def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
+    """Return the stored run of a Prefect flow run, None if it has not stored one.
+
+    Raises:
+        StoreError: if the store cannot be read.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        recent = store.runs.list(limit=_RECENT)
+    return next((run for run in recent if run.flow_run_id == flow_run_id), None)
+
+
+def render_run(settings: Settings, run: RunRecord) -> RenderableType:
+    """Return the result of a finished run for the terminal."""
+    if run.kind == "tss-search":
+        report = read_report(run)
+        if report is not None:
+            found = links(report, running_state(settings.home_dir), run.flow_run_id)
+            return render(report, found)
+    return Pretty(run.summary)
+
+
+def read_report(run: RunRecord) -> SearchReport | None:
+    """Return the report of a search; None where another version wrote it."""
+    try:
+        return SearchReport.model_validate(run.summary)
+    except ValidationError:
+        return None

@@ -1,0 +1,48 @@
+"""Joins settings, store, workers and tracker to the plain-Python drivers of `tasks`.
+
+Flows and the command line call these, so that both do the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from db.store import Store
+from specdec_core.config.search import SearchConfig
+from specdec_core.config.settings import Settings
+from tasks.evaluator import ModelEvaluatorFactory
+from tasks.pool import PoolFactory, pool_factory
+from tasks.report import Progress, SearchReport
+from tasks.search import run_search
+from tasks.sinks import open_tracker
+
+LogLine = Callable[[str], None]
+OnProgress = Callable[[Progress], None]
+
+
+def search(
+    config: SearchConfig,
+    settings: Settings,
+    *,
+    log: LogLine,
+    progress: OnProgress,
+    flow_run_id: str | None = None,
+    start_pool: PoolFactory | None = None,
+) -> SearchReport:
+    """Run one search with the store, workers and tracker of `settings`.
+
+    Raises:
+        ConfigError: if something cannot be used.
+        SpecDecError: if the search fails; what it evaluated is stored.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        return run_search(
+            config,
+            settings,
+            store,
+            start_pool or pool_factory(settings, ModelEvaluatorFactory(settings)),
+            tracker=open_tracker(settings),
+            log=log,
+            progress=progress,
+            flow_run_id=flow_run_id,
+        )

@@ -1,0 +1,80 @@
+"""Tables as plain data, drawn for the terminal or written as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from db.schemas import Interval
+
+ABSENT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A titled table whose cells are text already."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_rich(self) -> Table:
+        """Return the table for the terminal."""
+        table = Table(title=self.title, title_justify="left", title_style="bold")
+        for column in self.columns:
+            table.add_column(column, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def to_markdown(self) -> str:
+        """Return the table under a heading."""
+        lines = [
+            _markdown_row(self.columns),
+            _markdown_row(["---"] * len(self.columns)),
+            *(_markdown_row(row) for row in self.rows),
+        ]
+        return f"### {self.title}\n\n" + "\n".join(lines)
+
+    def to_records(self) -> list[dict[str, str]]:
+        """Return one mapping per row, for Prefect's table artifact."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a figure, or a dash where there is none."""
+    return ABSENT if value is None else f"{value:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """Return a relative change in per cent, signed."""
+    return ABSENT if value is None else f"{value:+.1%}"
+
+
+def change(interval: Interval | None) -> str:
+    """Return a relative change with its interval."""
+    if interval is None:
+        return ABSENT
+    return f"{interval.estimate:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
+
+
+def ratio(interval: Interval | None) -> str:
+    """Return a ratio such as a speed-up with its interval."""
+    if interval is None:
+        return ABSENT
+    return f"{interval.estimate:.3f}x [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def code_block(text: str) -> str:
+    """Return `text` as a Markdown code block that its own backticks cannot end."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

@@ -1,0 +1,68 @@
+"""Identity of the code, environment and command behind a result."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).parent
+# The modules whose change may change a result; search, settings and reports do not.
+_RESULT_CODE = (
+    "data",
+    "decoding",
+    "models",
+    "tree",
+    "bench/metrics.py",
+    "evaluation.py",
+    "skip.py",
+)
+_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "ray", "optuna")
+
+
+@cache
+def code_version() -> str:
+    """Return a short hash of the sources that determine evaluation results."""
+    digest = hashlib.sha256()
+    for name in _RESULT_CODE:
+        path = _PACKAGE / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{file.relative_to(_PACKAGE)}\0".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def describe_provenance() -> dict[str, Any]:
+    """Return commit, uncommitted changes, command, Python and package versions, for storing."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "code_version": code_version(),
+        "command": shlex.join(sys.argv),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_PACKAGE), *arguments], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

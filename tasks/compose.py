@@ -1,0 +1,148 @@
+"""Turn the evidence of a finished search into its report, and publish the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from db.schemas import Interval
+from db.store import Store
+from specdec_core.errors import MeasurementError
+from specdec_core.search.advice import SearchContext, advice
+from specdec_core.search.tss import Ranked, SearchOutcome
+from tasks.driver import compared_member
+from tasks.heldout import Heldout, HeldoutPlan, compare_heldout, metric_interval
+from tasks.plan import Plan
+from tasks.publish import Decision, decide, publish
+from tasks.report import (
+    SearchCosts,
+    SearchReport,
+    ablation_rows,
+    configuration_row,
+    level_table,
+    rows_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything a search did and found."""
+
+    plan: Plan
+    run_id: str
+    outcome: SearchOutcome
+    keys: Mapping[str, str]
+    """Evaluation key by skip set, selection items."""
+    heldout: HeldoutPlan | None
+    study: str
+    log_file: str
+    costs: SearchCosts
+
+
+def compose_report(store: Store, evidence: Evidence) -> SearchReport:
+    """Compare on held-out items, decide, publish, and return the whole report."""
+    plan, outcome = evidence.plan, evidence.outcome
+    compared = compared_member(outcome)
+    change = _selection_change(store, evidence, compared)
+    heldout, notes = _heldout(store, evidence)
+    decision = decide(outcome, heldout, plan.config)
+    profile = publish(
+        store,
+        plan.workload,
+        plan.config,
+        evidence.run_id,
+        outcome=outcome,
+        heldout=heldout,
+        decision=decision,
+        hardware=_hardware(store, evidence),
+    )
+    target, suite, keys = plan.workload.target, plan.workload.suite, dict(evidence.keys)
+    return SearchReport(
+        run_id=evidence.run_id,
+        verdict=decision.verdict,
+        headline=_headline(plan, decision),
+        config=plan.config,
+        target=target.reference,
+        target_identity=target.identity,
+        num_layers=target.num_layers,
+        dtype=target.dtype,
+        device=target.device,
+        license_note=target.license_note,
+        suite=suite.name,
+        suite_hash=suite.content_hash,
+        selection_ids=plan.split.selection_ids,
+        heldout_ids=plan.split.heldout_ids,
+        study=evidence.study,
+        log_file=evidence.log_file,
+        dense=configuration_row(outcome.dense, keys),
+        answer=configuration_row(outcome.answer, keys),
+        compared=configuration_row(compared, keys) if compared else None,
+        selection_metric_change=change,
+        levels=tuple(level_table(level, keys) for level in outcome.levels),
+        ablation=ablation_rows(outcome, keys),
+        front=rows_of(outcome.front, keys),
+        stop_reason=outcome.stop_reason,
+        num_configurations=outcome.evaluated,
+        heldout=heldout.comparison if heldout else None,
+        guards=heldout.guards if heldout else (),
+        cases=heldout.cases if heldout else (),
+        profile=profile,
+        advice=advice(outcome, _context(plan, change)),
+        notes=notes,
+        costs=evidence.costs,
+    )
+
+
+def _headline(plan: Plan, decision: Decision) -> str:
+    active = "published" if decision.is_sparse else "the dense profile is active"
+    return f"{plan.config.domain} on {plan.workload.target.reference}: {decision.reason} ({active})"
+
+
+def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[str, ...]]:
+    """The comparison, and what a reader must know about it."""
+    notes = []
+    if not evidence.plan.has_metric:
+        notes.append("this domain has no metric: acceptance alone decided, watch the guards")
+    if evidence.plan.split.num_unscored:
+        notes.append(f"{evidence.plan.split.num_unscored} items without reference were left out")
+    if evidence.heldout is None:
+        return None, (*notes, "nothing sparse could be scored, so nothing was compared")
+    try:
+        found = compare_heldout(store, evidence.heldout, evidence.plan.workload.suite)
+    except MeasurementError as error:
+        return None, (*notes, f"held-out items cannot be compared: {error}")
+    if found is None:
+        return None, (*notes, "no held-out item could be evaluated by all three methods")
+    return found, (*notes, *found.notes)
+
+
+def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> Interval | None:
+    """Interval of the metric change on the selection items, where there is one."""
+    if compared is None or not evidence.plan.has_metric:
+        return None
+    dense = store.evaluations.samples(evidence.keys[""])
+    sparse = store.evaluations.samples(evidence.keys[str(compared.skip)])
+    return metric_interval(dense, sparse)
+
+
+def _hardware(store: Store, evidence: Evidence) -> str:
+    """Where the held-out seconds were measured."""
+    if evidence.heldout is None:
+        return ""
+    row = store.evaluations.row(evidence.heldout.chunks[0]["dense"].key)
+    return row.hardware if row else ""
+
+
+def _context(plan: Plan, change: Interval | None) -> SearchContext:
+    config = plan.config
+    return SearchContext(
+        epsilon_acceptance=config.epsilon_acceptance,
+        epsilon_metric=config.epsilon_metric,
+        units=config.units,
+        beam=config.beam,
+        depth=config.depth,
+        num_candidates=len(plan.units),
+        num_selection=config.num_selection,
+        num_available=len(plan.workload.suite.items),
+        metric_interval=(change.low, change.high) if change else None,
+    )

@@ -1,0 +1,92 @@
+"""The evaluator of a model worker: loads the target once, then evaluates and calibrates."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from specdec_core.config.calibration import CalibrationRequest
+from specdec_core.config.evaluation import DType, EvaluationRequest
+from specdec_core.config.settings import Settings
+from specdec_core.data.records import Suite
+from specdec_core.data.suites import load_suite
+from specdec_core.errors import ConfigError, DataError
+from tasks.jobs import Evaluator, Job, JobResult, StopCheck
+
+if TYPE_CHECKING:
+    from specdec_core.models.target import Target
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEvaluatorFactory:
+    """Makes a `ModelEvaluator` inside a worker process; all it carries are settings."""
+
+    settings: Settings
+
+    def __call__(self) -> Evaluator:
+        """Return a new evaluator; the target is loaded at its first job."""
+        return ModelEvaluator(self.settings)
+
+
+@dataclass(slots=True)
+class ModelEvaluator:
+    """Evaluates (sparse) targets; keeps one target and every suite it has seen."""
+
+    settings: Settings
+    _target: Target | None = None
+    _loaded: tuple[str, DType, str] | None = None
+    _suites: dict[str, Suite] = field(default_factory=dict)
+
+    def run(self, job: Job, should_stop: StopCheck) -> JobResult:
+        """Return the result of `job`.
+
+        Raises:
+            ConfigError: if the model or the suite found here is not the one asked for.
+            SearchCancelledError: once `should_stop` is true.
+        """
+        target, suite = self._load_target(job), self._load_suite(job)
+        if isinstance(job, CalibrationRequest):
+            from tasks.calibration import calibrate
+
+            return calibrate(job, target, suite, should_stop)
+        from specdec_core.evaluation import evaluate
+
+        return evaluate(job, target, suite, should_stop)
+
+    def _load_target(self, job: EvaluationRequest | CalibrationRequest) -> Target:
+        wanted = (job.target_identity, job.dtype, job.device)
+        if self._target is not None and self._loaded == wanted:
+            return self._target
+        import torch
+
+        from specdec_core.models.reference import resolve_model
+        from specdec_core.models.target import load_target
+
+        self._target = None  # frees the memory of the former one first
+        resolved = resolve_model(job.target, self.settings.cache_dir, logger.info)
+        if resolved.identity != job.target_identity:
+            raise ConfigError(
+                f"target {job.target} has identity {resolved.identity[:12]} here, but "
+                f"{job.target_identity[:12]} was asked for: the checkpoint changed or another "
+                "one lies there on this machine"
+            )
+        # Explicit, so that results of this process and of Ray workers take equal time.
+        torch.set_num_threads(self.settings.threads)
+        self._target = load_target(resolved, dtype=job.dtype, device=job.device)
+        self._loaded = wanted
+        return self._target
+
+    def _load_suite(self, job: EvaluationRequest | CalibrationRequest) -> Suite:
+        if job.suite_hash not in self._suites:
+            suite = load_suite(job.domain, job.suite, self.settings.data)
+            if suite.content_hash != job.suite_hash:
+                raise DataError(
+                    f"suite {job.suite!r} of domain {job.domain!r} has content "
+                    f"{suite.content_hash[:12]} here, but {job.suite_hash[:12]} was asked for: "
+                    "the files changed or differ on this machine"
+                )
+            self._suites[job.suite_hash] = suite
+        return self._suites[job.suite_hash]

@@ -1,0 +1,262 @@
+"""Dense against sparse on held-out items: paired, at batch 1, drift cancelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from db.schemas import HeldoutComparison, Interval
+from db.store import Store
+from specdec_core.bench.statistics import (
+    IntervalEstimate,
+    RequestTimes,
+    difference_of_means,
+    relative_change_of_means,
+    relative_change_of_pooled_ratios,
+    speedup_interval,
+)
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.data.guards import GuardValues, degeneration_warnings, guard_values
+from specdec_core.data.records import Suite
+from specdec_core.errors import MeasurementError
+from specdec_core.records import SampleResult
+from specdec_core.search.ranking import SMALL_METRIC
+from tasks.prepare import Workload
+from tasks.report import Case
+
+CHUNK_ITEMS = 8
+_MAX_CASES = 2
+_MAX_PROMPT_CHARACTERS = 2000
+ARMS = ("dense", "sparse", "autoregressive")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldoutPlan:
+    """The requests of a held-out comparison, chunk by chunk, in the order they are done."""
+
+    chunks: tuple[dict[str, EvaluationRequest], ...]
+
+    @property
+    def in_order(self) -> list[tuple[str, EvaluationRequest]]:
+        """Arm and request; every second chunk goes backwards, so that drift cancels."""
+        ordered = []
+        for number, chunk in enumerate(self.chunks):
+            arms = list(chunk.items())
+            ordered += arms if number % 2 == 0 else arms[::-1]
+        return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Heldout:
+    """What the held-out items say."""
+
+    comparison: HeldoutComparison
+    guards: tuple[str, ...]
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...]
+
+
+def plan_heldout(
+    workload: Workload, skip: str, drafter: str, item_ids: Sequence[str], max_new_tokens: int
+) -> HeldoutPlan:
+    """Return requests that time dense, sparse and autoregressive decoding on the same items.
+
+    Items go in chunks of a few, each chunk through all three, so that a machine that gets
+    slower or faster meanwhile touches them alike; every chunk is stored on its own.
+    """
+
+    def request(arm: str, ids: tuple[str, ...]) -> EvaluationRequest:
+        return workload.request(
+            skip=skip if arm == "sparse" else "",
+            drafter="none" if arm == "autoregressive" else drafter,
+            item_ids=ids,
+            max_new_tokens=max_new_tokens,
+            is_timed=True,
+        )
+
+    # Where the drafter is `none` two arms are one request, done once.
+    return HeldoutPlan(tuple({arm: request(arm, ids) for arm in ARMS} for ids in _chunks(item_ids)))
+
+
+def compare_heldout(store: Store, plan: HeldoutPlan, suite: Suite) -> Heldout | None:
+    """Return the comparison over the chunks that all three arms finished; None if there are none.
+
+    Raises:
+        MeasurementError: if the finished items cannot be compared, such as outputs of one token.
+    """
+    arms: dict[str, list[SampleResult]] = {arm: [] for arm in ARMS}
+    num_missing = 0
+    for chunk in plan.chunks:
+        samples = {arm: store.evaluations.samples(one.key) for arm, one in chunk.items()}
+        if not all(samples.values()):
+            num_missing += len(chunk["dense"].item_ids)
+            continue
+        for arm in ARMS:
+            arms[arm] += samples[arm]
+    if not arms["dense"]:
+        return None
+    notes = [f"{num_missing} held-out items could not be evaluated"] if num_missing else []
+    dense, sparse, plain = (arms[arm] for arm in ARMS)
+    guards_dense, guards_sparse = _guards(dense), _guards(sparse)
+    comparison = _comparison(dense, sparse, plain, (guards_dense, guards_sparse), notes)
+    return Heldout(
+        comparison,
+        tuple(degeneration_warnings(guards_dense, guards_sparse)),
+        qualitative_cases(dense, sparse, suite),
+        tuple(notes),
+    )
+
+
+def _comparison(
+    dense: list[SampleResult],
+    sparse: list[SampleResult],
+    plain: list[SampleResult],
+    guards: tuple[GuardValues, GuardValues],
+    notes: list[str],
+) -> HeldoutComparison:
+    columns_dense, columns_sparse = _acceptance_columns(dense), _acceptance_columns(sparse)
+    metric_dense, metric_sparse, metric_change = _metric_change(dense, sparse, notes)
+    dense_times, sparse_times = _paired_times(dense, sparse)
+    plain_times, sparse_against_plain = _paired_times(plain, sparse)
+    return HeldoutComparison(
+        num_items=len(dense),
+        acceptance_dense=_ratio(*columns_dense),
+        acceptance_sparse=_ratio(*columns_sparse),
+        acceptance_change=to_interval(
+            relative_change_of_pooled_ratios(columns_dense, columns_sparse)
+        ),
+        metric_dense=metric_dense,
+        metric_sparse=metric_sparse,
+        metric_change=metric_change,
+        tokens_per_s_dense=_ratio(dense_times.tokens, dense_times.seconds),
+        tokens_per_s_sparse=_ratio(sparse_times.tokens, sparse_times.seconds),
+        speedup=to_interval(speedup_interval(sparse_times, dense_times)),
+        speedup_over_autoregressive=to_interval(
+            speedup_interval(sparse_against_plain, plain_times)
+        ),
+        guards_dense=asdict(guards[0]),
+        guards_sparse=asdict(guards[1]),
+    )
+
+
+def metric_interval(
+    dense: Sequence[SampleResult], sparse: Sequence[SampleResult]
+) -> Interval | None:
+    """Relative change of the metric on paired items; None where it is not defined."""
+    return _metric_change(dense, sparse, [])[2]
+
+
+def _metric_change(
+    dense: Sequence[SampleResult], sparse: Sequence[SampleResult], notes: list[str]
+) -> tuple[float | None, float | None, Interval | None]:
+    """Mean scores of both and the relative change; the plain difference near zero."""
+    pairs = [
+        (one.score, other.score)
+        for one, other in zip(dense, sparse, strict=True)
+        if one.score is not None and other.score is not None
+    ]
+    if not pairs:
+        return None, None, None
+    before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    means = sum(before) / len(pairs), sum(after) / len(pairs)
+    if means[0] >= SMALL_METRIC:
+        try:
+            return *means, to_interval(relative_change_of_means(before, after))
+        except MeasurementError:
+            notes.append(
+                "the dense metric is too close to 0 on these items for a relative interval"
+            )
+    notes.append("the change of the metric is an absolute difference")
+    return *means, to_interval(difference_of_means(before, after))
+
+
+def to_interval(estimate: IntervalEstimate) -> Interval:
+    """Return the stored form of an interval."""
+    return Interval(
+        estimate=estimate.estimate,
+        low=min(estimate.low, estimate.estimate),
+        high=max(estimate.high, estimate.estimate),
+        confidence=estimate.confidence,
+    )
+
+
+def qualitative_cases(
+    dense: Sequence[SampleResult], sparse: Sequence[SampleResult], suite: Suite
+) -> tuple[Case, ...]:
+    """Return a few items whose answer got better, stayed as good, or got worse.
+
+    The largest changes of score come first; among equal scores, items whose text changed.
+    """
+    pairs = list(zip(dense, sparse, strict=True))
+    scored = [(sparse.score or 0.0) - (dense.score or 0.0) for dense, sparse in pairs]
+    order = sorted(range(len(pairs)), key=lambda i: (-scored[i], pairs[i][0].item_id))
+    better = [i for i in order if scored[i] > 1e-9]
+    worse = [i for i in reversed(order) if scored[i] < -1e-9]
+    same = [i for i in order if math.isclose(scored[i], 0.0, abs_tol=1e-9)]
+    same.sort(key=lambda i: pairs[i][0].answer == pairs[i][1].answer)
+    return (
+        *(_case(*pairs[i], "better", suite) for i in islice(better, _MAX_CASES)),
+        *(_case(*pairs[i], "same", suite) for i in islice(same, _MAX_CASES)),
+        *(_case(*pairs[i], "worse", suite) for i in islice(worse, _MAX_CASES)),
+    )
+
+
+def _case(dense: SampleResult, sparse: SampleResult, verdict: str, suite: Suite) -> Case:
+    (item,) = suite.select([dense.item_id])
+    return Case.model_validate(
+        {
+            "item_id": item.id,
+            "verdict": verdict,
+            "prompt": item.prompt[:_MAX_PROMPT_CHARACTERS],
+            "reference": item.alternatives[0] if item.alternatives else None,
+            "dense_text": dense.answer,
+            "sparse_text": sparse.answer,
+            "dense_score": dense.score,
+            "sparse_score": sparse.score,
+        }
+    )
+
+
+def _guards(samples: Sequence[SampleResult]) -> GuardValues:
+    return guard_values([s.token_ids for s in samples], [s.finish_reason for s in samples])
+
+
+def _acceptance_columns(samples: Sequence[SampleResult]) -> tuple[list[float], list[float]]:
+    """Committed tokens and verify steps of each sample."""
+    committed = [float(sum(sample.trace.committed)) for sample in samples]
+    return committed, [float(len(sample.trace.committed)) for sample in samples]
+
+
+def _paired_times(
+    one: Sequence[SampleResult], other: Sequence[SampleResult]
+) -> tuple[RequestTimes, RequestTimes]:
+    """Tokens after the first and decode seconds, of items where both decoded at least one."""
+    usable = [
+        (a, b)
+        for a, b in zip(one, other, strict=True)
+        if len(a.token_ids) > 1 and len(b.token_ids) > 1 and a.seconds and b.seconds
+    ]
+    if not usable:
+        raise MeasurementError(
+            "no held-out item has timed output of two tokens on both sides: raise max_new_tokens"
+        )
+    return tuple(  # type: ignore[return-value]  # two sides, two records
+        RequestTimes(
+            [float(len(pair[side].token_ids) - 1) for pair in usable],
+            [float(pair[side].seconds or 0.0) for pair in usable],
+        )
+        for side in (0, 1)
+    )
+
+
+def _ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    return math.fsum(numerators) / math.fsum(denominators)
+
+
+def _chunks(item_ids: Sequence[str]) -> list[tuple[str, ...]]:
+    return [
+        tuple(item_ids[start : start + CHUNK_ITEMS])
+        for start in range(0, len(item_ids), CHUNK_ITEMS)
+    ]

@@ -1,0 +1,69 @@
+"""A search with everything resolved and checked, before any model is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from specdec_core.config.domains import check_domain
+from specdec_core.config.drafters import parse_drafter
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.search import SearchConfig
+from specdec_core.config.settings import Settings
+from specdec_core.data.split import Split, split
+from specdec_core.search.space import candidates, space_hash
+from specdec_core.search.study import study_name
+from specdec_core.skip import SkipConfig, SkipUnit
+from tasks.prepare import Preparer, Workload, prepare, selection_batch_size, selection_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A search with everything resolved and checked."""
+
+    config: SearchConfig
+    workload: Workload
+    split: Split
+    units: tuple[SkipUnit, ...]
+
+    @property
+    def has_metric(self) -> bool:
+        """Whether the domain's items are scored."""
+        return self.workload.suite.metric is not None
+
+    def request(self, skip: SkipConfig) -> EvaluationRequest:
+        """Return the selection request of one configuration."""
+        drafter = parse_drafter(self.config.drafter)
+        return self.workload.request(
+            skip=str(skip),
+            drafter=drafter,
+            item_ids=self.split.selection_ids,
+            max_new_tokens=self.config.max_new_tokens,
+            batch_size=selection_batch_size(drafter, self.config.batch_size),
+            mode=selection_mode(drafter),
+        )
+
+    @property
+    def study(self) -> str:
+        """Name of the Optuna study: one per search configuration and evaluation conditions."""
+        parts = [self.config.model_dump(mode="json"), self.request(SkipConfig()).key]
+        text = json.dumps([*parts, space_hash(self.units)], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        target = self.workload.target.reference
+        return study_name(self.config.domain, target, self.config.drafter, digest)
+
+
+def plan_search(
+    config: SearchConfig, settings: Settings, prepare_workload: Preparer = prepare
+) -> Plan:
+    """Resolve and check a search before any model is loaded.
+
+    Raises:
+        ConfigError: if domain, target, suite, split, units or type cannot be used.
+    """
+    check_domain(config.domain)
+    workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
+    drawn = split(workload.suite, config.num_selection, config.num_heldout, seed=config.seed)
+    units = candidates(config.units, workload.target.num_layers, config.protect_ends)
+    return Plan(config, workload, drawn, units)

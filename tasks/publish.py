@@ -1,0 +1,159 @@
+"""From a held-out comparison to a published profile: what holds, what does not, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from db.schemas import HeldoutComparison, ProfileScores, SkipProfile
+from db.store import Store
+from specdec_core.config.search import SearchConfig
+from specdec_core.errors import ProfileNotFoundError
+from specdec_core.search.tss import Ranked, SearchOutcome
+from tasks.heldout import Heldout
+from tasks.prepare import Workload
+from tasks.report import PublishedProfile, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether the sparse configuration becomes the active profile."""
+
+    verdict: Verdict
+    reason: str
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if the sparse configuration is published."""
+        return self.verdict == "published"
+
+
+def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig) -> Decision:
+    """Return what the held-out items allow.
+
+    The sparse answer is published if its intervals reach the tolerances on metric and
+    acceptance, it is not slower than dense beyond doubt, it gains acceptance or speed, and its
+    outputs are not degenerate. Selection figures alone never publish anything.
+    """
+    if not outcome.answer.skip.units:
+        return Decision("no gain", "no gain: nothing beats the dense target on selection items")
+    label = str(outcome.answer.skip)
+    if heldout is None:
+        return Decision(
+            "did not hold", f"{label} was not published: no held-out item could be evaluated"
+        )
+    faults = [*_faults(heldout.comparison, config), *heldout.guards]
+    if faults:
+        return Decision("did not hold", f"{label} did not hold on held-out items: {faults[0]}")
+    found = heldout.comparison
+    return Decision(
+        "published",
+        f"{label} holds on {found.num_items} held-out items: acceptance "
+        f"{found.acceptance_change.estimate:+.1%}, speed x{found.speedup.estimate:.2f}",
+    )
+
+
+def _faults(found: HeldoutComparison, config: SearchConfig) -> list[str]:
+    """Every rule that the comparison breaks, in words."""
+    faults = []
+    metric, acceptance, speed = found.metric_change, found.acceptance_change, found.speedup
+    if metric is not None and metric.high < config.epsilon_metric:
+        faults.append(
+            f"the metric changed by {metric.estimate:+.1%} ({metric.low:+.1%} to "
+            f"{metric.high:+.1%}), below the tolerance of {config.epsilon_metric:+.1%}"
+        )
+    if acceptance.high < config.epsilon_acceptance:
+        faults.append(
+            f"acceptance changed by {acceptance.estimate:+.1%} ({acceptance.low:+.1%} to "
+            f"{acceptance.high:+.1%}), below the tolerance of {config.epsilon_acceptance:+.1%}"
+        )
+    if speed.high < 1.0:
+        faults.append(
+            f"it is slower than dense: x{speed.estimate:.2f} ({speed.low:.2f} to {speed.high:.2f})"
+        )
+    if acceptance.estimate <= 0.0 and speed.estimate <= 1.0:
+        faults.append(
+            f"neither acceptance ({acceptance.estimate:+.1%}) nor speed (x{speed.estimate:.2f}) "
+            "gained over dense"
+        )
+    return faults
+
+
+def publish(
+    store: Store,
+    workload: Workload,
+    config: SearchConfig,
+    run_id: str,
+    *,
+    outcome: SearchOutcome,
+    heldout: Heldout | None,
+    decision: Decision,
+    hardware: str,
+) -> PublishedProfile:
+    """Make the decided profile the active one and return it.
+
+    A sparse answer that did not hold is kept as a rejected version with its figures. Where the
+    active profile already says exactly this, on the same figures, it stays and nothing is
+    written.
+    """
+
+    def profile(member: Ranked, *, is_active: bool) -> SkipProfile:
+        return SkipProfile(
+            target=workload.target.reference,
+            target_identity=workload.target.identity,
+            num_layers=workload.target.num_layers,
+            dtype=workload.target.dtype,
+            domain=workload.suite.domain,
+            drafter=config.drafter,
+            skip=str(member.skip),
+            status="active" if is_active else "rejected",
+            is_dense=not member.skip.units,
+            run_id=run_id,
+            suite_hash=workload.suite.content_hash,
+            template_hash=workload.template_hash,
+            hardware=hardware,
+            selection=ProfileScores(
+                acceptance_length=member.score.acceptance,
+                metric=member.score.metric,
+                dense_acceptance_length=outcome.dense.score.acceptance,
+                dense_metric=outcome.dense.score.metric,
+            ),
+            heldout=heldout.comparison if heldout else None,
+            tolerance_acceptance=config.epsilon_acceptance,
+            tolerance_metric=config.epsilon_metric,
+            reason=decision.reason,
+        )
+
+    wanted = profile(outcome.answer if decision.is_sparse else outcome.dense, is_active=True)
+    active = _active(store, wanted)
+    if active is not None and _says_the_same(active, wanted):
+        return _published(active, is_new=False)
+    if decision.verdict == "did not hold":
+        store.profiles.publish(profile(outcome.answer, is_active=False))
+    return _published(store.profiles.publish(wanted), is_new=True)
+
+
+def _active(store: Store, wanted: SkipProfile) -> SkipProfile | None:
+    try:
+        return store.profiles.resolve(
+            wanted.target_identity, wanted.domain, wanted.drafter, wanted.dtype
+        )
+    except ProfileNotFoundError:
+        return None
+
+
+def _says_the_same(active: SkipProfile, wanted: SkipProfile) -> bool:
+    differing = {"id", "version", "run_id", "created_at", "target"}
+    return active.model_dump(exclude=differing) == wanted.model_dump(exclude=differing)
+
+
+def _published(profile: SkipProfile, *, is_new: bool) -> PublishedProfile:
+    assert profile.id is not None
+    assert profile.version is not None
+    return PublishedProfile(
+        id=profile.id,
+        version=profile.version,
+        skip=profile.skip,
+        is_dense=profile.is_dense,
+        reason=profile.reason,
+        is_new=is_new,
+    )

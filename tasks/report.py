@@ -1,0 +1,164 @@
+"""What a finished search says: one record for the terminal, the flow, the store and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from db.schemas import HeldoutComparison, Interval
+from specdec_core.config.base import Record
+from specdec_core.config.search import SearchConfig
+from specdec_core.search.tss import Level, Ranked, SearchOutcome
+
+Verdict = Literal["published", "no gain", "did not hold"]
+
+
+class Progress(Record):
+    """How far a run is."""
+
+    stage: Literal["dense", "level", "held-out", "cells", "calibration"]
+    done: int = Field(ge=0)
+    total: int = Field(ge=0, description="known so far; grows while a search finds work")
+    text: str = ""
+
+
+class ConfigurationRow(Record):
+    """One configuration as the search saw it on the selection items."""
+
+    skip: str = Field(description="canonical skip set, empty for dense")
+    key: str | None = Field(None, description="evaluation key; None if it was never asked for")
+    level: int
+    rank: int = Field(description="1-based place on its level, 0 for dense and for failed ones")
+    acceptance: float | None = None
+    metric: float | None = None
+    gain_acceptance: float | None = Field(None, description="acceptance / dense - 1")
+    gain_metric: float | None = Field(None, description="metric / dense - 1")
+    is_feasible: bool = False
+    violation: float | None = Field(None, description="summed shortfall below the tolerances")
+    is_frontier: bool = False
+    error: str | None = Field(None, description="why it failed")
+
+
+class LevelTable(Record):
+    """Every configuration of one level, best first, failed ones last."""
+
+    number: int
+    rows: tuple[ConfigurationRow, ...]
+
+
+class Case(Record):
+    """One held-out item answered by the dense and by the sparse target."""
+
+    item_id: str
+    verdict: Literal["better", "same", "worse"]
+    prompt: str
+    reference: str | None
+    dense_text: str
+    sparse_text: str
+    dense_score: float | None
+    sparse_score: float | None
+
+
+class PublishedProfile(Record):
+    """The profile that is active after the search."""
+
+    id: int
+    version: int
+    skip: str
+    is_dense: bool
+    reason: str
+    is_new: bool = Field(description="whether this run published it or found it active")
+
+
+class SearchCosts(Record):
+    """What this run did itself and what it found in the store."""
+
+    num_evaluated: int = Field(description="evaluations done by workers")
+    num_memoised: int = Field(description="evaluations found in the store")
+    num_failed: int
+    worker_s: float = Field(description="seconds in workers")
+    wall_s: float = Field(description="seconds of the whole run")
+
+
+class SearchReport(Record):
+    """The result of one TSS search; stored as the summary of its run."""
+
+    run_id: str
+    verdict: Verdict
+    headline: str = Field(description="the result in one sentence")
+    config: SearchConfig
+    target: str
+    target_identity: str
+    num_layers: int
+    dtype: str
+    device: str
+    license_note: str
+    suite: str
+    suite_hash: str
+    selection_ids: tuple[str, ...]
+    heldout_ids: tuple[str, ...]
+    study: str = Field(description="name of the Optuna study")
+    log_file: str
+    dense: ConfigurationRow
+    answer: ConfigurationRow = Field(description="best on the selection items; may be dense")
+    compared: ConfigurationRow | None = Field(
+        None, description="sparse configuration compared with dense on held-out items"
+    )
+    selection_metric_change: Interval | None = Field(
+        None, description="of the compared configuration on the selection items"
+    )
+    levels: tuple[LevelTable, ...]
+    ablation: tuple[ConfigurationRow, ...] = Field(description="single units, by layer")
+    front: tuple[ConfigurationRow, ...]
+    stop_reason: str
+    num_configurations: int = Field(description="scored configurations, dense not counted")
+    heldout: HeldoutComparison | None = None
+    guards: tuple[str, ...] = Field((), description="signs of degenerate sparse output")
+    cases: tuple[Case, ...] = ()
+    profile: PublishedProfile
+    advice: tuple[str, ...]
+    notes: tuple[str, ...] = Field((), description="what a reader must know about the figures")
+    costs: SearchCosts
+
+
+def configuration_row(member: Ranked, keys: dict[str, str]) -> ConfigurationRow:
+    """Return the table row of a scored configuration; `keys` maps skip sets to keys."""
+    return ConfigurationRow(
+        skip=str(member.skip),
+        key=keys.get(str(member.skip)),
+        level=member.level,
+        rank=member.rank,
+        acceptance=member.score.acceptance,
+        metric=member.score.metric,
+        gain_acceptance=member.gain_acceptance,
+        gain_metric=member.gain_metric,
+        is_feasible=member.is_feasible,
+        violation=member.violation,
+        is_frontier=member.is_frontier,
+    )
+
+
+def level_table(level: Level, keys: dict[str, str]) -> LevelTable:
+    """Return the table of one level."""
+    failed = [
+        ConfigurationRow(
+            skip=str(skip), key=keys.get(str(skip)), level=level.number, rank=0, error=reason
+        )
+        for skip, reason in level.failed
+    ]
+    rows = [configuration_row(member, keys) for member in level.members]
+    return LevelTable(number=level.number, rows=(*rows, *failed))
+
+
+def ablation_rows(outcome: SearchOutcome, keys: dict[str, str]) -> tuple[ConfigurationRow, ...]:
+    """Return the single units by layer: level 1 in the order of the model."""
+    members = outcome.levels[0].members if outcome.levels else ()
+    ordered = sorted(members, key=lambda member: member.skip.sort_key)
+    return tuple(configuration_row(member, keys) for member in ordered)
+
+
+def rows_of(members: Iterable[Ranked], keys: dict[str, str]) -> tuple[ConfigurationRow, ...]:
+    """Return the table rows of some configurations, in the given order."""
+    return tuple(configuration_row(member, keys) for member in members)

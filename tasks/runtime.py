@@ -1,0 +1,121 @@
+"""What every task needs around its work: log files, device and dtype, provenance, locks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from specdec_core.config.evaluation import DType
+from specdec_core.config.settings import Settings
+from specdec_core.errors import ConfigError, StoreError
+from specdec_core.provenance import describe_provenance
+
+logger = logging.getLogger(__name__)
+
+LogLine = Callable[[str], None]
+"""Takes one line for the user; a flow passes its run logger's info."""
+
+_OWN_LOGGERS = ("specdec_core", "tasks", "db")
+
+
+def provenance(settings: Settings) -> dict[str, Any]:
+    """Return commit, code version, packages, command and machine of this process."""
+    return {
+        **describe_provenance(),
+        "host": platform.node(),
+        "num_cpus": os.cpu_count() or 1,
+        "threads": settings.threads,
+        "num_workers": settings.num_workers,
+        "ray_address": settings.ray_address,
+    }
+
+
+def resolve_device(device: str) -> str:
+    """Return the torch device meant by `device`; ``auto`` is CUDA where it works, else CPU."""
+    if device != "auto":
+        return device
+    if shutil.which("nvidia-smi") is None:
+        return "cpu"
+    import torch  # slow to import, and only machines with a driver need to ask
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def resolve_dtype(dtype: str, folder: Path) -> DType:
+    """Return the floating point type to load a checkpoint in.
+
+    Args:
+        dtype: A type, or ``auto`` for the one that the checkpoint's configuration names.
+        folder: Folder of the checkpoint.
+
+    Raises:
+        ConfigError: if the type is not one of those supported.
+    """
+    name = checkpoint_config(folder).get("dtype") or "float32" if dtype == "auto" else dtype
+    if name not in get_args(DType):
+        raise ConfigError(
+            f"dtype {name!r} is not supported: choose one of {', '.join(get_args(DType))} or auto"
+        )
+    return cast(DType, name)
+
+
+def checkpoint_config(folder: Path) -> dict[str, Any]:
+    """Return configuration values of the text decoder in `folder`, dtype under ``dtype``.
+
+    Raises:
+        ConfigError: if config.json cannot be read.
+    """
+    try:
+        outer = json.loads((folder / "config.json").read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigError(
+            f"{folder} has no readable config.json ({error}): give a checkpoint folder"
+        ) from error
+    config = {**outer, **outer.get("text_config", {})}
+    config["dtype"] = config.get("dtype") or config.get("torch_dtype")
+    return config
+
+
+@contextmanager
+def run_log(settings: Settings, run_id: str) -> Iterator[Path]:
+    """Write what our loggers say on info level to a file of this run; yield its path."""
+    path = settings.home_dir / "logs" / f"run-{run_id}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"log file {path} cannot be written ({error}): check SPECDEC_HOME and free space"
+        ) from error
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in _OWN_LOGGERS]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.addHandler(handler)
+        if one.getEffectiveLevel() > logging.INFO:
+            one.setLevel(logging.INFO)
+    try:
+        yield path
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+        handler.close()
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `path`, waiting for it; freed when the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

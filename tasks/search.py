@@ -1,0 +1,153 @@
+"""The search driver: from a configuration to a stored report and an active profile.
+
+The driver owns every write: results go to the store first, then to the Optuna study and the
+tracker. What the store has is never evaluated again, so that a killed search continues where it
+was and a second one answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Iterator
+
+from db.store import Store
+from specdec_core.config.search import SearchConfig
+from specdec_core.config.settings import Settings
+from specdec_core.search.space import space_hash
+from specdec_core.search.study import StudyLedger
+from tasks.compose import Evidence, compose_report
+from tasks.dispatch import Dispatcher
+from tasks.driver import OnProgress, SearchDriver
+from tasks.ending import end_status, note_end
+from tasks.jobs import StopCheck
+from tasks.mirrored import report_metrics, run_parameters
+from tasks.plan import Plan, plan_search
+from tasks.pool import PoolFactory
+from tasks.prepare import Preparer, prepare
+from tasks.report import SearchReport
+from tasks.runtime import LogLine, provenance, run_log
+from tasks.sinks import NullTracker, Tracker
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["KIND", "Plan", "plan_search", "run_search"]
+
+KIND = "tss-search"
+
+
+def run_search(
+    config: SearchConfig,
+    settings: Settings,
+    store: Store,
+    start_pool: PoolFactory,
+    *,
+    tracker: Tracker | None = None,
+    log: LogLine = logger.info,
+    progress: OnProgress = lambda _progress: None,
+    should_stop: StopCheck = lambda: False,
+    flow_run_id: str | None = None,
+    retries_failed: bool = False,
+    prepare_workload: Preparer = prepare,
+) -> SearchReport:
+    """Search, validate on held-out items, publish a profile, and return the stored report.
+
+    Args:
+        config: The search.
+        settings: Where things run and are kept.
+        store: The open store.
+        start_pool: Starts workers; called only if something has to be evaluated.
+        tracker: Mirror of results, best effort; None mirrors nothing.
+        log: Takes lines for the user.
+        progress: Takes a record after every answer.
+        should_stop: Once true, workers are stopped and the run ends as cancelled.
+        flow_run_id: The orchestrator's run; a retry of it continues the same row.
+        retries_failed: Whether configurations left out in earlier runs are tried again.
+        prepare_workload: Resolves target and suite.
+
+    Raises:
+        ConfigError: if something cannot be used; nothing is stored if found before the start.
+        EvaluationFailedError: if the dense target cannot be evaluated.
+        SearchCancelledError: if told to stop.
+        StoreError: if a database cannot be used.
+        WorkerLostError: if no workers can be had.
+    """
+    plan = plan_search(config, settings, prepare_workload)
+    plan.workload.register(store)
+    run = store.runs.create(
+        KIND, config.domain, config.model_dump(mode="json"), provenance(settings), flow_run_id
+    )
+    tracker = tracker or NullTracker()
+    tracker.start(run, run_parameters(run))
+    if plan.workload.target.license_note:
+        log(plan.workload.target.license_note)
+    dispatcher = Dispatcher(
+        store, start_pool, run.id, should_stop=should_stop, retries_failed=retries_failed
+    )
+    try:
+        with (
+            note_end(store, run.id),
+            run_log(settings, run.id) as log_file,
+            _open_study(plan, settings) as ledger,
+        ):
+            driver = SearchDriver(plan, dispatcher, ledger, tracker, run.id, log, progress)
+            report = _searched(store, driver, str(log_file))
+            summary = report.model_dump(mode="json")
+            store.runs.update(run.id, status="completed", summary=summary, error=None)
+    except BaseException as error:
+        tracker.finish(run.id, end_status(error), {})
+        tracker.close(timeout_s=5.0)
+        raise
+    finally:
+        dispatcher.close()
+    tracker.finish(run.id, "completed", report_metrics(summary))
+    tracker_id = tracker.close(timeout_s=20.0)
+    if tracker_id is not None:
+        store.runs.update(run.id, tracker_id=tracker_id)
+    log(report.headline)
+    return report
+
+
+def _searched(store: Store, driver: SearchDriver, log_file: str) -> SearchReport:
+    started = time.monotonic()
+    outcome = driver.search()
+    heldout = driver.validate(outcome)
+    evidence = Evidence(
+        plan=driver.plan,
+        run_id=driver.run_id,
+        outcome=outcome,
+        keys=driver.keys,
+        heldout=heldout,
+        study=driver.ledger.name,
+        log_file=log_file,
+        costs=driver.costs(time.monotonic() - started),
+    )
+    return compose_report(store, evidence)
+
+
+@contextlib.contextmanager
+def _open_study(plan: Plan, settings: Settings) -> Iterator[StudyLedger]:
+    """The study of a search, closed whatever happens."""
+    name = plan.study
+    lock_name = hashlib.sha256(name.encode()).hexdigest()[:24]
+    ledger = StudyLedger.open(
+        settings.resolved_optuna_url,
+        name,
+        units=plan.units,
+        space_hash=space_hash(plan.units),
+        lock_path=settings.home_dir / "locks" / f"study-{lock_name}",
+        has_metric=plan.has_metric,
+        attributes={
+            "domain": plan.config.domain,
+            "target": plan.workload.target.reference,
+            "drafter": plan.config.drafter,
+            "tolerances": [plan.config.epsilon_acceptance, plan.config.epsilon_metric],
+            "metric_names": ["acceptance_length", "metric"],
+        },
+    )
+    try:
+        yield ledger
+    finally:
+        ledger.close()

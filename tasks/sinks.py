@@ -1,0 +1,188 @@
+"""MLflow as a mirror of stored runs: best effort, in the background, filled up by `sync_runs`."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from db.schemas import RunRecord
+from db.store import Store
+from specdec_core.config.base import Record
+from specdec_core.config.settings import Settings
+from tasks.ending import EndStatus
+from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
+from tasks.mlflow_client import MlflowMirror, TrackerDownError
+from tasks.runtime import LogLine
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """Where a run is mirrored. No method raises or waits, except `close`, which waits shortly."""
+
+    def start(self, run: RunRecord, parameters: Mapping[str, Any]) -> None:
+        """Open the parent run."""
+        ...
+
+    def child(self, run_id: str, child: ChildRun) -> None:
+        """Add one child of the run."""
+        ...
+
+    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
+        """Close the parent run."""
+        ...
+
+    def close(self, timeout_s: float) -> str | None:
+        """Wait for what is queued; return the tracker's run id if everything has arrived."""
+        ...
+
+
+class NullTracker:
+    """Mirrors nothing."""
+
+    def start(self, run: RunRecord, parameters: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def child(self, run_id: str, child: ChildRun) -> None:
+        """Do nothing."""
+
+    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
+        """Do nothing."""
+
+    def close(self, timeout_s: float) -> str | None:  # noqa: ARG002 - the protocol's signature
+        """Return None: there is no tracker run."""
+        return None
+
+
+@dataclass(slots=True)
+class MlflowTracker:
+    """Sends everything to MLflow from a thread of its own.
+
+    The first fault is logged once, ends mirroring for this run, and leaves the run unsynced in
+    the store; `sync_runs` sends it later.
+
+    Args:
+        url: Tracking URI.
+        home: State folder: migration lock, and artefacts where the URI is a database.
+    """
+
+    url: str
+    home: Path
+    _queue: queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None] = field(
+        default_factory=queue.SimpleQueue
+    )
+    _thread: threading.Thread | None = None
+    _tracker_id: str | None = None
+    _is_complete: bool = False
+
+    def start(self, run: RunRecord, parameters: Mapping[str, Any]) -> None:
+        """Open the parent run."""
+        self._queue.put(("start", (run, dict(parameters))))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def child(self, run_id: str, child: ChildRun) -> None:
+        """Add one child of the run."""
+        self._queue.put(("child", (run_id, child)))
+
+    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
+        """Close the parent run."""
+        self._queue.put(("finish", (run_id, status, dict(metrics))))
+
+    def close(self, timeout_s: float) -> str | None:
+        """Wait for what is queued; return the tracker's run id if everything has arrived."""
+        if self._thread is None:
+            return None
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            logger.warning(
+                "the tracker at %s did not take all in %.0f s: `specdec sync` fills the rest",
+                self.url,
+                timeout_s,
+            )
+            return None
+        self._thread = None
+        return self._tracker_id if self._is_complete else None
+
+    def _work(self) -> None:
+        try:
+            mirror = MlflowMirror.connect(self.url, self.home)
+            while (item := self._queue.get()) is not None:
+                self._send(mirror, *item)
+        except TrackerDownError as error:
+            logger.warning(
+                "the tracker at %s is not usable, this run is not mirrored (%s): results are in "
+                "the store, `specdec sync` sends them later",
+                self.url,
+                error,
+            )
+
+    def _send(self, mirror: MlflowMirror, what: str, arguments: tuple[Any, ...]) -> None:
+        if what == "start":
+            run, parameters = arguments
+            self._tracker_id = mirror.parent(run.id, run.kind, run.name, parameters)
+            return
+        assert self._tracker_id is not None
+        if what == "child":
+            mirror.child(self._tracker_id, *arguments)
+            return
+        _, status, metrics = arguments
+        mirror.finish(self._tracker_id, status, metrics)
+        self._is_complete = True
+
+
+def open_tracker(settings: Settings) -> Tracker:
+    """Return the tracker of the settings; nothing is connected before its first run."""
+    return MlflowTracker(settings.resolved_mlflow_url, settings.home_dir)
+
+
+class SyncReport(Record):
+    """What `sync_runs` did."""
+
+    num_sent: int = Field(description="runs that the tracker lacked and has now")
+    run_ids: tuple[str, ...] = Field(description="these runs, oldest first")
+
+
+def sync_runs(
+    store: Store, settings: Settings, log: LogLine = logger.info, *, limit: int = 1000
+) -> SyncReport:
+    """Send every finished run that the tracker lacks.
+
+    Runs that arrived in part are completed: parents and children are found by their tags, so
+    that nothing is sent twice.
+
+    Raises:
+        TrackerDownError: if the tracker cannot be reached.
+    """
+    missing = [
+        run
+        for run in reversed(store.runs.list(limit=limit))
+        if run.tracker_id is None and run.status != "running"
+    ]
+    if missing:
+        mirror = MlflowMirror.connect(settings.resolved_mlflow_url, settings.home_dir)
+        for run in missing:
+            _sync_run(store, mirror, run)
+            log(f"run {run.id} ({run.kind} {run.name}) sent to the tracker")
+    return SyncReport(num_sent=len(missing), run_ids=tuple(run.id for run in missing))
+
+
+def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord) -> None:
+    tracker_id = mirror.parent(run.id, run.kind, run.name, run_parameters(run))
+    rows = [each for each in store.runs.evaluations(run.id) if each.role in MIRRORED_ROLES]
+    dense = next((each.row.summary for each in rows if each.role == "dense"), None)
+    for _, level, row in {each.row.key: each for each in rows}.values():
+        child = ChildRun.of_row(row, level or 0, dense)
+        mirror.child(tracker_id, run.id, child)
+    assert run.status != "running"
+    mirror.finish(tracker_id, run.status, report_metrics(run.summary))
+    store.runs.update(run.id, tracker_id=tracker_id)

@@ -1,0 +1,190 @@
+"""What every drafter must hold, as a class to inherit: supply `config` and the suite runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specdec_core.config.drafters import DrafterConfig
+from specdec_core.decoding import (
+    DraftBudget,
+    Generation,
+    generate,
+    is_replayable,
+    make_drafter,
+    replay,
+)
+from specdec_core.errors import ConfigError
+from tests.doubles import ScriptedView, random_view, slow_greedy
+
+SEEDS = range(12)
+NUM_ROWS = 8
+
+
+class DrafterConformance:
+    """Subclass with a `config`; the target is scripted, so every run is exact in float64.
+
+    The reference scores the whole context anew for every token and knows no cache or tree.
+    Targets look at one to three tokens of a small vocabulary, so outputs repeat themselves, and
+    drafts are accepted and rejected at every depth.
+    """
+
+    config: DrafterConfig
+
+    def view(self, seed: int) -> ScriptedView:
+        """Return a target; vocabularies of 3 to 8 ids, every other one with tied logits."""
+        return random_view(seed, 3 + seed % 6, order=1 + seed % 3, has_ties=seed % 2 == 1)
+
+    def prompts(self, seed: int, view: ScriptedView, num: int) -> list[list[int]]:
+        """Return prompts of 1, 2, .. tokens and more."""
+        rng = np.random.default_rng([seed, num])
+        lengths = [1 + (seed + 5 * index) % 12 for index in range(num)]
+        return [rng.integers(0, view.vocab_size, length).tolist() for length in lengths]
+
+    def run(
+        self,
+        view: ScriptedView,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        eos_ids: Sequence[int] = (),
+        **options: Any,
+    ) -> list[Generation]:
+        """Decode with a new drafter per prompt."""
+        drafters = [make_drafter(self.config) for _ in prompts]
+        return generate(
+            view, prompts, drafters, max_new_tokens=max_new_tokens, eos_ids=eos_ids, **options
+        )
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("batch_size", [1, 3])
+    def test_the_output_is_the_targets_own(self, seed: int, batch_size: int) -> None:
+        view = self.view(seed)
+        prompts = self.prompts(seed, view, batch_size)
+        for prompt, result in zip(prompts, self.run(view, prompts, 30), strict=True):
+            assert list(result.token_ids) == slow_greedy(view.logits_after, prompt, 30)
+            assert result.finish_reason == "length"
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_a_batch_takes_the_steps_each_request_takes_alone(self, seed: int) -> None:
+        view = self.view(seed)
+        prompts = self.prompts(seed, view, 3)
+        eos_ids = [seed % view.vocab_size]
+        together = self.run(view, prompts, 20, eos_ids)
+        for prompt, result in zip(prompts, together, strict=True):
+            (alone,) = self.run(view, [prompt], 20, eos_ids)
+            assert (result.token_ids, result.trace) == (alone.token_ids, alone.trace)
+
+    @pytest.mark.parametrize("limit", range(1, 10))
+    def test_a_limit_is_met_exactly_and_never_passed(self, limit: int) -> None:
+        for seed in SEEDS:
+            view = self.view(seed)
+            prompts = self.prompts(seed, view, 3)
+            for prompt, result in zip(prompts, self.run(view, prompts, limit), strict=True):
+                assert list(result.token_ids) == slow_greedy(view.logits_after, prompt, limit)
+                done = 1
+                for depth, committed in zip(
+                    result.trace.depth, result.trace.committed, strict=True
+                ):
+                    assert depth < limit - done
+                    done += committed
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("num_stops", [1, 2])
+    def test_every_stop_token_ends_the_output_wherever_it_is_accepted(
+        self, seed: int, num_stops: int
+    ) -> None:
+        view = self.view(seed)
+        (prompt,) = self.prompts(seed, view, 1)
+        for first in range(view.vocab_size):
+            stops = [(first + step) % view.vocab_size for step in range(num_stops)]
+            expected = slow_greedy(view.logits_after, prompt, 30, stops)
+            (result,) = self.run(view, [prompt], 30, stops)
+            assert list(result.token_ids) == expected
+            is_stopped = expected[-1] in stops
+            assert result.finish_reason == ("stop_token" if is_stopped else "length")
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_counts_agree_with_the_output(self, seed: int) -> None:
+        view = self.view(seed)
+        for result in self.run(view, self.prompts(seed, view, 3), 30, [0]):
+            trace = result.trace
+            assert 1 + sum(trace.committed) == len(result.token_ids)
+            accepted_and_bonus = [accepted + 1 for accepted in trace.accepted]
+            assert trace.committed[:-1] == tuple(accepted_and_bonus[:-1])
+            # Only the step that ends the output can be cut before its bonus.
+            assert trace.committed[-1:] in (trace.accepted[-1:], tuple(accepted_and_bonus[-1:]))
+            assert all(num >= 1 for num in trace.committed)
+            for drafted, depth, accepted in zip(
+                trace.drafted, trace.depth, trace.accepted, strict=True
+            ):
+                assert drafted >= depth >= accepted
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_the_same_run_twice_takes_the_same_steps(self, seed: int) -> None:
+        view = self.view(seed)
+        prompts = self.prompts(seed, view, 3)
+        first, second = (self.run(view, prompts, 20) for _ in range(2))
+        assert [(g.token_ids, g.trace) for g in first] == [(g.token_ids, g.trace) for g in second]
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_proposals_keep_every_budget_and_repeat_themselves(self, seed: int) -> None:
+        view = self.view(seed)
+        (prompt,) = self.prompts(seed, view, 1)
+        drafter = make_drafter(self.config)
+        (result,) = generate(view, [prompt], [drafter], max_new_tokens=20, eos_ids=())
+        sequence = [*prompt, *result.token_ids]
+        for max_nodes in (0, 1, 2, 5, 200):
+            for max_depth in (0, 1, 2, 200):
+                budget = DraftBudget(max_nodes, max_depth)
+                tree = drafter.propose(sequence, budget)
+                assert tree.tokens[0] == sequence[-1]
+                assert tree.num_drafted <= min(max_nodes, drafter.needs.max_nodes)
+                assert tree.max_depth <= max_depth
+                tree.validate(view.vocab_size)
+                assert drafter.propose(sequence, budget) == tree
+
+    def test_one_unrepeated_token_is_a_legal_prompt_to_propose_for(self) -> None:
+        drafter = make_drafter(self.config)
+        drafter.reset([2])
+        assert drafter.propose([2], DraftBudget(64, 64)).num_drafted == 0
+
+    def test_needs_are_consistent(self) -> None:
+        needs = make_drafter(self.config).needs
+        assert (needs.rows == "none") == (needs.top_k == 0)
+        assert needs.max_nodes >= 0
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_reset_forgets_exactly_what_the_state_scope_says(self, seed: int) -> None:
+        view = self.view(seed)
+        prompts = self.prompts(seed, view, 3)
+        drafter = make_drafter(self.config)
+        fresh = self.run(view, prompts, 20)
+        for index in (2, 0, 1, 2):
+            (again,) = generate(view, [prompts[index]], [drafter], max_new_tokens=20, eos_ids=())
+            assert again.token_ids == fresh[index].token_ids
+            if getattr(self.config, "state_scope", "prompt") == "prompt":
+                assert again.trace == fresh[index].trace
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_a_replay_is_the_decode_without_the_model(self, seed: int) -> None:
+        if not is_replayable(self.config):
+            with pytest.raises(ConfigError, match="cannot be replayed"):
+                replay(make_drafter(self.config), [0], [1], [[1]], max_new_tokens=1, vocab_size=3)
+            return
+        view = self.view(seed)
+        for eos_ids in ((), (seed % view.vocab_size,)):
+            for prompt in self.prompts(seed, view, 3):
+                for limit in (1, 2, 7, 30):
+                    (result,) = self.run(view, [prompt], limit, eos_ids, num_top_k=NUM_ROWS)
+                    trace = replay(
+                        make_drafter(self.config),
+                        prompt,
+                        result.token_ids,
+                        result.top_k,
+                        max_new_tokens=limit,
+                        vocab_size=view.vocab_size,
+                    )
+                    assert trace == result.trace

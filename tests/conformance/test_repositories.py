@@ -1,0 +1,40 @@
+"""The repository conformance suites, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.profile_conformance import ProfileConformance
+from tests.conformance.repository_conformance import RepositoryConformance
+
+
+class OnSqlite:
+    """The default store."""
+
+    @pytest.fixture
+    def database_url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path / 'new folder %41' / 'specdec.db'}"
+
+
+class OnPostgres:
+    """The store of a shared installation."""
+
+    @pytest.fixture
+    def database_url(self, postgres_url: str) -> str:
+        return postgres_url
+
+
+class TestRunsOnSqlite(OnSqlite, RepositoryConformance): ...
+
+
+class TestProfilesOnSqlite(OnSqlite, ProfileConformance): ...
+
+
+@pytest.mark.postgres
+class TestRunsOnPostgres(OnPostgres, RepositoryConformance): ...
+
+
+@pytest.mark.postgres
+class TestProfilesOnPostgres(OnPostgres, ProfileConformance): ...

@@ -1,0 +1,251 @@
+"""The REST API over a real store: answers, paging, errors, entity tags, keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fastapi import APIRouter, Request
+from fastapi.testclient import TestClient
+
+from db.api.app import create_app
+from db.models import SCHEMA_REVISION
+from db.schemas import EvaluationRow, RunRecord, SkipProfile
+from db.store import Store
+from specdec_core.config.settings import Settings
+from specdec_core.records import SampleResult
+from tests.integration import store_examples as examples
+from tests.integration.problems import problem
+
+RESOLVE = "/api/v1/profiles/resolve?target=pypi:gemma3-270m&domain=translation"
+
+
+def test_health_names_database_schema_and_version(client: TestClient) -> None:
+    body = client.get("/api/v1/health").json()
+    assert body.pop("version")
+    assert body == {"status": "ok", "database": "sqlite", "schema_revision": SCHEMA_REVISION}
+
+
+def test_profiles_are_listed_filtered_and_paged(client: TestClient, store: Store) -> None:
+    run = examples.make_run(store)
+    stored = [
+        store.profiles.publish(examples.profile(run.id, domain=domain))
+        for domain in ("math", "chat", "qa")
+    ]
+    body = client.get("/api/v1/profiles", params={"limit": 2, "offset": 1}).json()
+    assert (body["total"], body["limit"], body["offset"]) == (3, 2, 1)
+    assert [SkipProfile.model_validate(item) for item in body["items"]] == stored[1::-1]
+    filters = {"domain": "math", "status": "active", "drafter": "token-recycling:top_k=8"}
+    body = client.get("/api/v1/profiles", params=filters).json()
+    assert [item["id"] for item in body["items"]] == [stored[0].id]
+    assert client.get("/api/v1/profiles?target=unknown").json()["items"] == []
+    assert client.get("/api/v1/profiles?offset=3").json() == {
+        "items": [],
+        "total": 3,
+        "limit": 50,
+        "offset": 3,
+    }
+
+
+def test_times_are_iso_in_utc(client: TestClient, published: SkipProfile) -> None:
+    moment = client.get(f"/api/v1/profiles/{published.id}").json()["created_at"]
+    assert moment.endswith("Z")
+    assert moment == published.created_at.isoformat().replace("+00:00", "Z")
+
+
+def test_one_profile_and_its_history(
+    client: TestClient, store: Store, published: SkipProfile
+) -> None:
+    newer = store.profiles.publish(examples.profile(examples.make_run(store).id, skip="a4"))
+    one = client.get(f"/api/v1/profiles/{published.id}")
+    assert SkipProfile.model_validate(one.json()).status == "retired"
+    body = client.get(f"/api/v1/profiles/{published.id}/history").json()
+    assert [(item["id"], item["version"]) for item in body["items"]] == [
+        (newer.id, 2),
+        (published.id, 1),
+    ]
+    assert body["total"] == 2
+    part = client.get(f"/api/v1/profiles/{published.id}/history?limit=1&offset=1").json()
+    assert [item["id"] for item in part["items"]] == [published.id]
+
+
+def test_resolve_answers_the_active_profile(client: TestClient, published: SkipProfile) -> None:
+    response = client.get(RESOLVE)
+    assert SkipProfile.model_validate(response.json()) == published
+    by_identity = client.get(
+        "/api/v1/profiles/resolve",
+        params={
+            "target": published.target_identity,
+            "domain": "translation",
+            "drafter": "token-recycling:top_k=8",
+            "dtype": "bfloat16",
+        },
+    )
+    assert by_identity.json() == response.json()
+
+
+def test_resolve_without_answer_names_the_closest(
+    client: TestClient, published: SkipProfile
+) -> None:
+    response = client.get("/api/v1/profiles/resolve?target=pypi:gemma3-270m&domain=math")
+    body = problem(response, 404, "profile-not-found")
+    assert body["closest"] == [
+        {
+            "key": {
+                "target": published.target,
+                "target_identity": published.target_identity,
+                "domain": "translation",
+                "drafter": "token-recycling",
+                "dtype": "bfloat16",
+            },
+            "profile_id": published.id,
+            "differs": ["domain"],
+        }
+    ]
+    assert "differs in domain" in body["detail"]
+
+
+def test_unchanged_answers_are_304(
+    client: TestClient, store: Store, published: SkipProfile
+) -> None:
+    for url in (RESOLVE, f"/api/v1/profiles/{published.id}"):
+        tag = client.get(url).headers["etag"]
+        for header in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = client.get(url, headers={"If-None-Match": header})
+            assert (again.status_code, again.content) == (304, b"")
+            assert again.headers["etag"] == tag
+        assert client.get(url, headers={"If-None-Match": '"other"'}).status_code == 200
+    tag = client.get(RESOLVE).headers["etag"]
+    store.profiles.publish(examples.profile(examples.make_run(store).id, skip="a4"))
+    changed = client.get(RESOLVE, headers={"If-None-Match": tag})
+    assert (changed.status_code, changed.json()["skip"]) == (200, "a4")
+
+
+def test_run_traces_back_to_code_data_environment_and_command(
+    client: TestClient, store: Store
+) -> None:
+    run = examples.make_run(store)
+    asked = examples.request()
+    store.evaluations.put(asked, examples.result(asked))
+    store.runs.link(run.id, asked.key, "candidate", 1)
+    body = client.get(f"/api/v1/runs/{run.id}").json()
+    assert body["provenance"] == {
+        "commit": "0123abcd",
+        "environment": {"python": "3.11.7"},
+        "command": ["specdec", "search", "translation"],
+    }
+    assert body["config"] == {"beam": 4}
+    assert (body["suite_hashes"], body["num_evaluations"]) == (["s" * 64], 1)
+
+
+def test_runs_are_listed(client: TestClient, store: Store) -> None:
+    runs = [examples.make_run(store, kind=kind) for kind in ("tss-search", "benchmark")]
+    body = client.get("/api/v1/runs?kind=benchmark&status=running").json()
+    assert [RunRecord.model_validate(item) for item in body["items"]] == [runs[1]]
+    assert client.get("/api/v1/runs?limit=1").json()["total"] == 2
+
+
+def test_run_evaluations_in_order(client: TestClient, store: Store) -> None:
+    run = examples.make_run(store)
+    keys = []
+    for level, skip in ((None, ""), (1, "a3"), (2, "a3,a4")):
+        asked = examples.request(skip=skip)
+        keys.append(asked.key)
+        store.evaluations.put(asked, examples.result(asked))
+        store.runs.link(run.id, asked.key, "candidate" if skip else "dense", level)
+    body = client.get(f"/api/v1/runs/{run.id}/evaluations?limit=2&offset=1").json()
+    assert body["total"] == 3
+    assert [(item["role"], item["level"]) for item in body["items"]] == [
+        ("candidate", 1),
+        ("candidate", 2),
+    ]
+    rows = [EvaluationRow.model_validate(item["evaluation"]) for item in body["items"]]
+    assert [row.key for row in rows] == keys[1:]
+
+
+def test_evaluation_and_its_token_ids(client: TestClient, store: Store) -> None:
+    run = examples.make_run(store)
+    asked = examples.request()
+    store.evaluations.put(asked, examples.result(asked))
+    store.runs.link(run.id, asked.key, "candidate", 1)
+    body = client.get(f"/api/v1/evaluations/{asked.key}").json()
+    assert (body["status"], body["run_ids"]) == ("done", [run.id])
+    assert body["summary"]["acceptance_length"] == 3.0
+    page = client.get(f"/api/v1/evaluations/{asked.key}/samples?limit=1&offset=1").json()
+    assert page["total"] == 2
+    assert page["items"][0]["token_ids"] == [3, 1, 4, 1, 5, 9, 2, 6, 262143]
+    assert SampleResult.model_validate_json(json.dumps(page["items"][0])) == examples.sample("de-2")
+
+
+def test_failed_evaluation_has_a_reason_and_no_samples(client: TestClient, store: Store) -> None:
+    asked = examples.request()
+    store.evaluations.fail(asked, "MeasurementError", "logits are NaN")
+    body = client.get(f"/api/v1/evaluations/{asked.key}").json()
+    assert (body["status"], body["error_type"], body["error"], body["summary"]) == (
+        "failed",
+        "MeasurementError",
+        "logits are NaN",
+        None,
+    )
+    page = client.get(f"/api/v1/evaluations/{asked.key}/samples").json()
+    assert (page["items"], page["total"]) == ([], 0)
+
+
+def test_benchmarks_and_calibrations_are_listed(client: TestClient, store: Store) -> None:
+    run = examples.make_run(store, kind="benchmark")
+    for domain in ("translation", "math"):
+        store.benchmarks.put(examples.cell(run.id, domain=domain))
+    store.calibrations.put(examples.calibration())
+    body = client.get(f"/api/v1/benchmarks?run_id={run.id}&domain=math").json()
+    assert (body["total"], body["items"][0]["samples"][0]["seconds"]) == (1, [0.125, 0.126])
+    body = client.get("/api/v1/calibrations?target=pypi:gemma3-270m").json()
+    assert [point["num_nodes"] for point in body["items"][0]["curve"]] == [1, 13]
+    assert client.get("/api/v1/calibrations?hardware=gpu").json()["total"] == 0
+
+
+def test_other_routers_share_the_application_and_its_store(store: Store) -> None:
+    router = APIRouter()
+
+    @router.get("/page")
+    def page(request: Request) -> int:
+        count: int = request.app.state.store.profiles.count()
+        return count
+
+    with TestClient(create_app(Settings(api_key="key"), store=store, routers=[router])) as client:
+        assert client.get("/page").json() == 0
+
+
+def test_an_app_of_its_own_opens_and_closes_the_database(tmp_path: Path) -> None:
+    app = create_app(Settings(home=tmp_path / "home", database_url=None, api_key=None))
+    with TestClient(app) as client:
+        assert client.get("/api/v1/health").json()["status"] == "ok"
+    assert (tmp_path / "home" / "specdec.db").exists()
+    assert app.state.store.database.reader.pool.checkedin() == 0
+
+
+def test_openapi_describes_every_route(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    tags = {tag["name"] for tag in schema["tags"]}
+    operations = [
+        operation
+        for path, item in schema["paths"].items()
+        if path.startswith("/api/v1")
+        for operation in item.values()
+    ]
+    assert len(operations) == 12
+    for operation in operations:
+        assert operation["summary"]
+        assert set(operation["tags"]) <= tags
+    resolve = schema["paths"]["/api/v1/profiles/resolve"]["get"]
+    assert {"200", "304", "401", "404", "422", "503"} <= set(resolve["responses"])
+    assert "application/problem+json" in resolve["responses"]["404"]["content"]
+
+
+@pytest.mark.postgres
+def test_the_api_answers_over_postgresql(postgres_url: str) -> None:
+    with Store.open(postgres_url) as store, TestClient(create_app(store=store)) as client:
+        assert client.get("/api/v1/health").json()["database"] == "postgresql"
+        problem(client.get(RESOLVE), 404, "profile-not-found")
+        stored = store.profiles.publish(examples.profile(examples.make_run(store).id))
+        assert SkipProfile.model_validate(client.get(RESOLVE).json()) == stored
