@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -18,9 +19,11 @@ from prefect.events import emit_event
 
 from flows import report as texts
 from flows.charts import ablation_svg, data_uri
+from flows.measurements import benchmark_markdown, cell_table, headline
 from flows.progress import describe, percent
 from flows.report import Link
 from flows.views import TableView
+from tasks.benchmark import BenchmarkReport
 from tasks.report import Progress, SearchReport
 
 # Each update is a request to the Prefect server.
@@ -33,9 +36,8 @@ class ProgressBar:
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Create the bar; `key` becomes part of its address."""
         self._clock = clock
-        self._artifact_id: UUID = create_progress_artifact(
-            progress=0.0, key=artifact_key(key, "progress"), description="starting"
-        )
+        created = create_progress_artifact(0.0, artifact_key(key, "progress"), "starting")
+        self._artifact_id = cast(UUID, created)  # a coroutine only inside an event loop
         self._next_update = clock()
         self._stage: str | None = None
 
@@ -102,3 +104,24 @@ def emit_search(report: SearchReport) -> None:
             "headline": report.headline,
         },
     )
+
+
+def publish_benchmark(report: BenchmarkReport, name: str) -> None:
+    """Leave the cells and the whole report as artifacts of the run."""
+    publish_table(cell_table(report), artifact_key(name, "cells"))
+    create_markdown_artifact(
+        benchmark_markdown(report), artifact_key(name, "report"), headline(report)
+    )
+
+
+def emit_regressions(report: BenchmarkReport) -> None:
+    """Tell automations about every figure that fell below its baseline."""
+    for regression in report.regressions:
+        emit_event(
+            "specdec.quality.regression",
+            resource={
+                "prefect.resource.id": f"specdec.run.{report.run_id}",
+                "prefect.resource.name": f"{regression.drafter} in {regression.domain}",
+            },
+            payload={**regression.model_dump(mode="json"), "text": regression.text},
+        )

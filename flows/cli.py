@@ -16,6 +16,8 @@ from typing import cast
 from pydantic import ValidationError
 
 from flows.commands.options import add_config_flags
+from specdec_core.config.benchmark import BenchmarkConfig
+from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.domains import DOMAINS
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ConfigError, SpecDecError
@@ -68,7 +70,7 @@ def _add_search(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         "search what the target may skip in a domain, in this process, without services",
     )
     search.add_argument("domain", help=f"task domain: {', '.join(DOMAINS)}")
-    add_config_flags(search, SearchConfig, leave_out={"domain"})
+    add_config_flags(search, SearchConfig, leave_out={"domain"}, has_domain_defaults=True)
     flow = _verb(
         verbs,
         "flow",
@@ -93,18 +95,14 @@ def _add_measurements(verbs: argparse._SubParsersAction[ArgumentParser]) -> None
         "measure step time over nodes per forward and layer statistics of a target",
     )
     calibrate.add_argument("domain", nargs="?", default="translation", help="prompts to use")
-    calibrate.add_argument("--target", help="model reference; default the domain's")
+    add_config_flags(calibrate, CalibrationConfig, leave_out={"domain"})
     bench = _verb(
         verbs,
         "bench",
         "flows.commands.measure:bench",
         "compare drafting methods over domains on one target",
     )
-    bench.add_argument("--target", help="model reference")
-    bench.add_argument("--domains", help="comma-separated domains")
-    bench.add_argument("--methods", help="drafters, separated by spaces or semicolons")
-    bench.add_argument("--num-items", type=int, metavar="N", help="items per domain")
-    bench.add_argument("--max-new-tokens", type=int, metavar="N", help="longest output, tokens")
+    add_config_flags(bench, BenchmarkConfig)
 
 
 def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:

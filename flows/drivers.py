@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from db.schemas import CalibrationRecord
 from db.store import Store
+from specdec_core.config.benchmark import BenchmarkConfig
+from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
+from tasks.benchmark import BenchmarkReport, run_benchmark
+from tasks.calibration import run_calibration
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.pool import PoolFactory, pool_factory
 from tasks.report import Progress, SearchReport
@@ -27,7 +32,6 @@ def search(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
-    start_pool: PoolFactory | None = None,
 ) -> SearchReport:
     """Run one search with the store, workers and tracker of `settings`.
 
@@ -40,9 +44,68 @@ def search(
             config,
             settings,
             store,
-            start_pool or pool_factory(settings, ModelEvaluatorFactory(settings)),
+            _pool(settings),
             tracker=open_tracker(settings),
             log=log,
             progress=progress,
             flow_run_id=flow_run_id,
         )
+
+
+def calibrate(
+    config: CalibrationConfig,
+    settings: Settings,
+    *,
+    log: LogLine,
+    progress: OnProgress,
+    flow_run_id: str | None = None,
+) -> CalibrationRecord:
+    """Measure one target with the store and workers of `settings`.
+
+    Raises:
+        ConfigError: if something cannot be used.
+        SpecDecError: if the measurement fails.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        return run_calibration(
+            config,
+            settings,
+            store,
+            _pool(settings),
+            log=log,
+            progress=progress,
+            flow_run_id=flow_run_id,
+        )
+
+
+def benchmark(
+    config: BenchmarkConfig,
+    settings: Settings,
+    *,
+    log: LogLine,
+    progress: OnProgress,
+    flow_run_id: str | None = None,
+    kind: str = "benchmark",
+) -> BenchmarkReport:
+    """Run one benchmark with the store, workers and tracker of `settings`.
+
+    Raises:
+        ConfigError: if something cannot be used.
+        SpecDecError: if the benchmark fails; what it measured is stored.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        return run_benchmark(
+            config,
+            settings,
+            store,
+            _pool(settings),
+            tracker=open_tracker(settings),
+            log=log,
+            progress=progress,
+            flow_run_id=flow_run_id,
+            kind=kind,
+        )
+
+
+def _pool(settings: Settings) -> PoolFactory:
+    return pool_factory(settings, ModelEvaluatorFactory(settings))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Completed, State
+from prefect.states import Completed
 
 from flows import artifacts
 from flows.drivers import search as run_search_here

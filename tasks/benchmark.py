@@ -21,7 +21,7 @@ from tasks.cells import cell_of
 from tasks.dispatch import Answer, Dispatcher
 from tasks.ending import end_status, note_end
 from tasks.jobs import JobFailure, StopCheck
-from tasks.mirrored import ChildRun, cell_metrics, run_parameters
+from tasks.mirrored import ChildRun, run_parameters
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, Workload, prepare
 from tasks.regression import Regression, compare_with_baseline
@@ -164,7 +164,7 @@ class _Driver:
                     progress(Progress(stage="cells", done=num_done, total=total, text=domain))
             for cell in cells:
                 stored.append(self._store_cell(cell, cells[0], run_id))
-                _mirror(tracker, run_id, cell, stored[-1])
+                tracker.child(run_id, ChildRun.of_cell(stored[-1]))
         return tuple(stored)
 
     def _note(self, answer: Answer) -> None:
@@ -235,14 +235,3 @@ def _alternating(cells: Sequence[_Cell]) -> list[EvaluationRequest]:
         row = [cell.requests[number] for cell in cells]
         ordered += row if number % 2 == 0 else row[::-1]
     return ordered
-
-
-def _mirror(tracker: Tracker, run_id: str, cell: _Cell, made: BenchmarkCell) -> None:
-    child = ChildRun(
-        cell.requests[0].key,
-        f"{made.domain} {made.drafter}",
-        {"domain": made.domain, "drafter": made.drafter, "target": made.target},
-        cell_metrics(made),
-        made.status == "failed",
-    )
-    tracker.child(run_id, child)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specdec_core.config.calibration import CalibrationRequest
+from specdec_core.config.drafters import format_drafter
 from specdec_core.config.evaluation import DType, EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from specdec_core.models.target import Target
 
 logger = logging.getLogger(__name__)
+
+_WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class ModelEvaluator:
     _target: Target | None = None
     _loaded: tuple[str, DType, str] | None = None
     _suites: dict[str, Suite] = field(default_factory=dict)
+    _warm: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, job: Job, should_stop: StopCheck) -> JobResult:
         """Return the result of `job`.
@@ -54,7 +58,22 @@ class ModelEvaluator:
             return calibrate(job, target, suite, should_stop)
         from specdec_core.evaluation import evaluate
 
+        if job.is_timed:
+            self._warm_up(job, target, suite, should_stop)
         return evaluate(job, target, suite, should_stop)
+
+    def _warm_up(
+        self, job: EvaluationRequest, target: Target, suite: Suite, should_stop: StopCheck
+    ) -> None:
+        """Run one item of a timed job unmeasured, once per skip set and drafter."""
+        from specdec_core.evaluation import evaluate
+
+        cell = (job.skip, format_drafter(job.drafter))
+        if cell not in self._warm:
+            short = min(job.max_new_tokens, _WARM_UP_TOKENS)
+            one = {"item_ids": job.item_ids[:1], "max_new_tokens": short}
+            evaluate(job.model_copy(update=one), target, suite, should_stop)
+            self._warm.add(cell)
 
     def _load_target(self, job: EvaluationRequest | CalibrationRequest) -> Target:
         wanted = (job.target_identity, job.dtype, job.device)
@@ -66,6 +85,7 @@ class ModelEvaluator:
         from specdec_core.models.target import load_target
 
         self._target = None  # frees the memory of the former one first
+        self._warm.clear()
         resolved = resolve_model(job.target, self.settings.cache_dir, logger.info)
         if resolved.identity != job.target_identity:
             raise ConfigError(

@@ -13,8 +13,8 @@ from specdec_core.records import EvaluationSummary
 from specdec_core.search.ranking import Objective
 from specdec_core.skip import SkipConfig
 
-MIRRORED_ROLES = frozenset({"dense", "selection", "cell"})
-"""Roles of evaluations that get a child run."""
+MIRRORED_ROLES = frozenset({"dense", "selection"})
+"""Roles of evaluations that get a child run; benchmark cells get one each as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,19 @@ class ChildRun:
     def of_row(cls, row: EvaluationRow, level: int, dense: EvaluationSummary | None) -> ChildRun:
         """Return the child run of one stored evaluation."""
         return cls.of(row.request, row.summary, level=level, seconds=row.wall_s, dense=dense)
+
+    @classmethod
+    def of_cell(cls, cell: BenchmarkCell) -> ChildRun:
+        """Return the child run of one benchmark cell."""
+        parameters = {
+            "skip": SkipConfig.parse(cell.skip).label,
+            "domain": cell.domain,
+            "target": cell.target,
+            "drafter": cell.drafter,
+        }
+        key = cell.evaluation_key or f"{cell.domain}/{cell.drafter}"
+        name = f"{cell.domain} {cell.drafter}"
+        return cls(key, name, parameters, cell_metrics(cell), cell.status == "failed")
 
 
 def run_parameters(run: RunRecord) -> dict[str, Any]:

@@ -232,7 +232,8 @@ class RayPool:
 
 def _loss(error: Exception, pid: int | None) -> JobFailure:
     text = " ".join(str(error).split())[:500]
-    if isinstance(error, OutOfMemoryError) or "memory monitor" in text or "OOM" in text:
+    # Ray lists the OOM killer among the possible causes of every death; this is its own monitor.
+    if isinstance(error, OutOfMemoryError) or "node running low on memory" in text:
         return JobFailure(kind="memory", error_type="OutOfMemoryError", message=text)
     return JobFailure(
         kind="lost",

@@ -183,6 +183,8 @@ def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord) -> None:
     for _, level, row in {each.row.key: each for each in rows}.values():
         child = ChildRun.of_row(row, level or 0, dense)
         mirror.child(tracker_id, run.id, child)
+    for cell in store.benchmarks.list(run_id=run.id):
+        mirror.child(tracker_id, run.id, ChildRun.of_cell(cell))
     assert run.status != "running"
     mirror.finish(tracker_id, run.status, report_metrics(run.summary))
     store.runs.update(run.id, tracker_id=tracker_id)

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from specdec_core.errors import ConfigError
 
@@ -20,24 +21,36 @@ def add_config_flags(
     parser: ArgumentParser | _ArgumentGroup,
     config: type[BaseModel],
     leave_out: Collection[str] = (),
+    *,
+    has_domain_defaults: bool = False,
 ) -> None:
     """Add one flag per field of `config`; what the user leaves out becomes None.
 
     Values stay text: the record itself checks and converts them, so that the flag, the flow
     parameter and the REST field are refused in the same words.
+
+    Args:
+        parser: Where the flags go.
+        config: The record.
+        leave_out: Fields that are given in another way.
+        has_domain_defaults: Whether a domain may replace the record's own defaults.
     """
     for name, field in config.model_fields.items():
         if name in leave_out:
             continue
         flag = f"--{name.replace('_', '-')}"
         kind = _plain_type(field.annotation)
+        text = _help(field, has_domain_defaults)
         if kind is bool:
-            parser.add_argument(flag, action=BooleanOptionalAction, default=None, help=_help(field))
+            parser.add_argument(flag, action=BooleanOptionalAction, default=None, help=text)
+        elif get_origin(kind) is tuple:
+            metavar = _METAVARS.get(get_args(kind)[0], "TEXT")
+            parser.add_argument(flag, nargs="+", metavar=metavar, help=text)
         elif get_origin(kind) is Literal:
             choices = "|".join(str(choice) for choice in get_args(kind))
-            parser.add_argument(flag, metavar=choices, help=_help(field))
+            parser.add_argument(flag, metavar=choices, help=text)
         else:
-            parser.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=_help(field))
+            parser.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=text)
 
 
 def given_flags(
@@ -70,18 +83,21 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, Any]:
 
 def _plain_type(annotation: Any) -> Any:
     """The type without ``| None``."""
-    if get_origin(annotation) is Literal:
+    if get_origin(annotation) in {Literal, tuple}:
         return annotation
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
     return _plain_type(kinds[0]) if kinds else annotation
 
 
-def _help(field: FieldInfo) -> str:
+def _help(field: FieldInfo, has_domain_defaults: bool) -> str:
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
     parts = [field.description or ""]
     if low is not None or high is not None:
         parts.append(f"range {'' if low is None else low}..{'' if high is None else high}")
-    if field.default is not None:
-        parts.append(f"default {field.default}, or the domain's own")
+    if field.default not in {None, "", PydanticUndefined}:
+        default = field.default
+        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        or_domain = ", or the domain's own" if has_domain_defaults else ""
+        parts.append(f"default {shown}{or_domain}")
     return "; ".join(filter(None, parts)).replace("%", "%%")

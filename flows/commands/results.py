@@ -6,11 +6,13 @@ from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.pretty import Pretty
 
-from db.schemas import RunRecord
+from db.schemas import CalibrationRecord, RunRecord
 from db.store import Store
+from flows.commands.measure import render_benchmark, render_calibration
 from flows.report import links, render
 from flows.services.state import running_state
 from specdec_core.config.settings import Settings
+from tasks.benchmark import BenchmarkReport
 from tasks.report import SearchReport
 
 _RECENT = 100
@@ -28,18 +30,14 @@ def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
 
 
 def render_run(settings: Settings, run: RunRecord) -> RenderableType:
-    """Return the result of a finished run for the terminal."""
-    if run.kind == "tss-search":
-        report = read_report(run)
-        if report is not None:
+    """Return the result of a finished run for the terminal, unformatted if its shape is unknown."""
+    try:
+        if run.kind == "tss-search":
+            report = SearchReport.model_validate(run.summary)
             found = links(report, running_state(settings.home_dir), run.flow_run_id)
             return render(report, found)
-    return Pretty(run.summary)
-
-
-def read_report(run: RunRecord) -> SearchReport | None:
-    """Return the report of a search; None where another version wrote it."""
-    try:
-        return SearchReport.model_validate(run.summary)
+        if run.kind == "calibrate":
+            return render_calibration(CalibrationRecord.model_validate(run.summary))
+        return render_benchmark(BenchmarkReport.model_validate(run.summary))
     except ValidationError:
-        return None
+        return Pretty(run.summary)

@@ -54,9 +54,10 @@ class ProcessIdentity(Record):
 def environment_value(process: psutil.Process, name: str) -> str | None:
     """Return a variable of a process's environment; None if absent or not ours to read."""
     try:
-        return process.environ().get(name)
+        value: str | None = process.environ().get(name)
     except (psutil.Error, OSError):
         return None
+    return value
 
 
 def instance_processes(instance: str) -> list[psutil.Process]:
@@ -135,6 +136,6 @@ def _session_of(process: psutil.Process) -> int | None:
 
 def _is_running(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

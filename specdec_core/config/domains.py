@@ -1,4 +1,4 @@
-"""What a TSS search does by default in each domain; the one place that knows it.
+"""What each flow does by default; the one place that knows it.
 
 Prefect deployments, flows and the command line all pass only what the user gave and take the
 rest from here.
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
+from specdec_core.config.build import build_config
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ConfigError
 
@@ -46,6 +45,17 @@ _SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
+# The fixed sweep of every night; fields of BenchmarkConfig.
+_NIGHTLY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "target": _BASE_TARGET,
+        "domains": ("translation", "qa"),
+        "num_items": 8,
+        "max_new_tokens": 48,
+        "baseline": "nightly",
+    }
+)
+
 DOMAINS: tuple[str, ...] = tuple(_SEARCH_DEFAULTS)
 
 
@@ -59,10 +69,7 @@ def check_domain(domain: str) -> str:
         return domain
     close = difflib.get_close_matches(domain, DOMAINS, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ConfigError(
-        f"domain {domain!r} is unknown: {hint}choose one of {', '.join(DOMAINS)}, or give a "
-        "suite of your own"
-    )
+    raise ConfigError(f"domain {domain!r} is unknown: {hint}choose one of {', '.join(DOMAINS)}")
 
 
 def search_defaults(domain: str) -> dict[str, Any]:
@@ -74,31 +81,15 @@ def search_defaults(domain: str) -> dict[str, Any]:
     return {"domain": check_domain(domain), **_SEARCH_DEFAULTS[domain]}
 
 
-def search_config(domain: str, overrides: Mapping[str, Any] | None = None) -> SearchConfig:
-    """Return the search of `domain` with the fields in `overrides` that are not None.
+def nightly_defaults() -> dict[str, Any]:
+    """Return the fields of BenchmarkConfig that the nightly sweep sets."""
+    return dict(_NIGHTLY_DEFAULTS)
 
-    Args:
-        domain: Task domain, one of DOMAINS; a name of the user's own where `suite` is given.
-        overrides: Fields of SearchConfig as the user gave them; None means "the default of the
-            domain", which is what an absent flow parameter or command line flag is.
+
+def search_config(domain: str, given: Mapping[str, Any] | None = None) -> SearchConfig:
+    """Return the search of `domain` with the fields in `given` that are not None.
 
     Raises:
         ConfigError: for an unknown domain or field, or a value outside its range.
     """
-    given = {name: value for name, value in (overrides or {}).items() if value is not None}
-    is_own = domain not in DOMAINS and "suite" in given
-    defaults = {"domain": domain} if is_own else search_defaults(domain)
-    try:
-        return SearchConfig(**{**defaults, **given})
-    except ValidationError as error:
-        raise ConfigError(_problems(error)) from error
-
-
-def _problems(error: ValidationError) -> str:
-    """One line per wrong field: what was given and what was expected."""
-    lines = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"]) or "search"
-        reason = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"parameter {name}={problem['input']!r} is not valid: {reason}")
-    return "; ".join(lines)
+    return build_config(SearchConfig, search_defaults(domain), given)

@@ -13,13 +13,21 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.testing.utilities import prefect_test_harness
 
+from db.schemas import Baseline
 from db.store import Store
+from flows import artifacts as flow_artifacts
 from flows import drivers
+from flows.benchmark import benchmark
+from flows.calibrate import calibrate
+from flows.nightly import nightly_benchmark
 from flows.tss_search import tss_search
+from specdec_core.config.benchmark import BenchmarkConfig
+from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from specdec_core.models.tiny import write_tiny_checkpoint
+from tasks.benchmark import BenchmarkReport
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.sinks import NullTracker
@@ -65,12 +73,23 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
         return {str(each.key): each for each in client.read_artifacts(artifact_filter=chosen)}
 
 
-def test_parameters_are_the_fields_of_a_search() -> None:
-    properties: dict[str, Any] = tss_search.parameters.model_dump()["properties"]
-    assert set(properties) == set(SearchConfig.model_fields)
-    assert {name: field["default"] for name, field in properties.items() if name != "domain"} == (
-        dict.fromkeys(set(properties) - {"domain"})
-    )
+@pytest.mark.parametrize(
+    ("flow", "config", "left_out"),
+    [
+        (tss_search, SearchConfig, set()),
+        (calibrate, CalibrationConfig, set()),
+        (benchmark, BenchmarkConfig, set()),
+        (nightly_benchmark, BenchmarkConfig, {"skip", "suite"}),
+    ],
+    ids=["tss-search", "calibrate", "benchmark", "nightly-benchmark"],
+)
+def test_parameters_are_the_fields_of_the_config_and_empty_by_default(
+    flow: Any, config: Any, left_out: set[str]
+) -> None:
+    properties: dict[str, Any] = flow.parameters.model_dump()["properties"]
+    assert set(properties) == set(config.model_fields) - left_out
+    defaults = {name: field["default"] for name, field in properties.items()}
+    assert {name for name, default in defaults.items() if default is not None} <= {"domain"}
 
 
 def test_search_stores_its_report_and_leaves_artifacts(target: str, embedded: Settings) -> None:
@@ -133,3 +152,71 @@ def test_bad_parameters_fail_before_anything_is_stored(
     assert reason in str(run.state.message)
     with Store.open(embedded.resolved_database_url) as store:
         assert store.runs.list() == []
+
+
+def test_calibration_is_stored_and_shown(target: str, embedded: Settings) -> None:
+    run_id = calibrate("qa", target=target, nodes=[1, 4], context=8, repeats=3, num_prompts=2)
+    with Store.open(embedded.resolved_database_url) as store:
+        stored = store.runs.get(run_id)
+    assert stored is not None
+    assert [point["num_nodes"] for point in stored.summary["curve"]] == [1, 4]
+    artifacts = artifacts_of(latest_run())
+    rows = json.loads(str(artifacts["calibrate-qa-step-time"].data))
+    assert [row["nodes per forward"] for row in rows] == ["1", "4"]
+    assert len(json.loads(str(artifacts["calibrate-qa-layers"].data))) == 4
+
+
+GRID = {"methods": ["prompt-lookup"], "domains": ["translation"], "num_items": 4, "repeats": 1}
+
+
+def test_benchmark_measures_every_method_beside_autoregressive_decoding(
+    target: str, embedded: Settings
+) -> None:
+    run_id = benchmark(target=target, suite="builtin", max_new_tokens=8, session="one", **GRID)
+    with Store.open(embedded.resolved_database_url) as store:
+        cells = store.benchmarks.list(run_id=run_id)
+    assert {(cell.domain, cell.drafter, cell.status) for cell in cells} == {
+        ("translation", "none", "done"),
+        ("translation", "prompt-lookup", "done"),
+    }
+    run = latest_run()
+    assert run.name == f"{target} one"
+    assert run.state is not None
+    assert run.state.message == "2 cells measured"
+    rows = json.loads(str(artifacts_of(run)["benchmark-cells"].data))
+    assert [row["drafter"] for row in rows] == ["none", "prompt-lookup"]
+
+
+def test_regression_against_the_baseline_is_marked(
+    target: str, embedded: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(flow_artifacts, "emit_event", lambda name, **_rest: events.append(name))
+    monkeypatch.setenv("SPECDEC_DATA", "builtin")
+    first = nightly_benchmark(target=target, max_new_tokens=8, session="first", **GRID)
+    run = latest_run()
+    assert run.state is not None
+    assert (run.state.name, events) == ("Completed", [])
+    # The same measurement, but a hundred times as fast, becomes the baseline.
+    with Store.open(embedded.resolved_database_url) as store:
+        faster = store.runs.create("nightly-benchmark", "faster", {}, {})
+        for cell in store.benchmarks.list(run_id=first):
+            samples = tuple(
+                sample.model_copy(update={"seconds": tuple(s / 100 for s in sample.seconds)})
+                for sample in cell.samples
+            )
+            store.benchmarks.put(cell.model_copy(update={"run_id": faster.id, "samples": samples}))
+        store.baselines.set(Baseline(name="nightly", run_id=faster.id, reason="test"))
+    second = nightly_benchmark(target=target, max_new_tokens=8, session="second", **GRID)
+    run = latest_run()
+    assert run.state is not None
+    assert run.state.name == "Regression"
+    assert str(run.state.message).startswith("REGRESSION: ")
+    assert set(events) == {"specdec.quality.regression"}
+    markdown = str(artifacts_of(run)["nightly-benchmark-report"].data)
+    assert f"Regressions against run {faster.id}" in markdown
+    with Store.open(embedded.resolved_database_url) as store:
+        stored = store.runs.get(second)
+    assert stored is not None
+    report = BenchmarkReport.model_validate(stored.summary)
+    assert {found.measure for found in report.regressions} == {"tokens_per_s"}

@@ -31,11 +31,6 @@ def test_unknown_domain_is_answered_with_the_closest() -> None:
         search_config("translatoin")
 
 
-def test_own_domain_is_accepted_with_a_suite_of_its_own() -> None:
-    config = search_config("legal", {"suite": "legal.jsonl"})
-    assert (config.domain, config.suite) == ("legal", "legal.jsonl")
-
-
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [

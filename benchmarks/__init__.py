@@ -1,0 +1,1 @@
+"""Speed comparisons, their stored results, and the commands that make them."""

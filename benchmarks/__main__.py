@@ -1,0 +1,40 @@
+"""``python -m benchmarks [NAME ..]``: run benchmarks and print the table of stored results."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+
+from benchmarks.common import RESULTS
+
+NAMES = ("autoregressive", "drafting", "batching", "search")
+
+
+def main() -> None:
+    """Run the named benchmarks (all by default), then print every stored figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="default: all")
+    names = parser.parse_args().names or NAMES
+    for name in names:
+        print(f"benchmark {name} ..", flush=True)
+        importlib.import_module(f"benchmarks.{name}").run()
+    for path in sorted(RESULTS.glob("*.json")):
+        document = json.loads(path.read_text())
+        print(f"\n{document['benchmark']}  ({document['hardware']}, {document['finished_at']})")
+        _print(document["figures"], indent=2)
+
+
+def _print(value: object, indent: int, name: str = "") -> None:
+    if isinstance(value, dict):
+        if name:
+            print(f"{' ' * indent}{name}")
+        for key, inner in value.items():
+            _print(inner, indent + 2, str(key))
+    else:
+        text = f"{value:.4g}" if isinstance(value, float) else json.dumps(value)
+        print(f"{' ' * indent}{name:32s} {text[:120]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What all benchmarks share: models, prompts, paired measurements and result files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specdec_core.bench.statistics import RequestTimes, speedup_interval
+from specdec_core.config.drafters import parse_drafter
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.settings import Settings
+from specdec_core.data.split import split
+from specdec_core.data.suites import Suite, load_suite
+from specdec_core.data.templates import RenderedPrompts, get_template, render_prompts
+from specdec_core.models.reference import ResolvedModel, resolve_model
+from specdec_core.models.target import Target, load_target
+from specdec_core.profiling.hardware import describe_hardware
+from specdec_core.provenance import code_version, describe_provenance
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One loaded model with the packaged suite of one domain."""
+
+    model: ResolvedModel
+    target: Target
+    suite: Suite
+    item_ids: tuple[str, ...]
+
+    @classmethod
+    def load(cls, reference: str, domain: str, num_items: int) -> Bench:
+        """Load in bfloat16 with the settings' threads; items are the split's held-out ones."""
+        settings = Settings()
+        torch.set_num_threads(settings.threads)
+        model = resolve_model(reference, settings.cache_dir, print)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        target = load_target(model, dtype="bfloat16", device=device)
+        suite = load_suite(domain, "builtin")
+        return cls(model, target, suite, split(suite, 16, num_items).heldout_ids)
+
+    def prompts(self) -> RenderedPrompts:
+        """Token ids of the items' prompts."""
+        template = get_template(self.suite.domain, self.target.kind)
+        return render_prompts(self.suite.select(self.item_ids), template, self.target.tokenizer)
+
+    def request(self, drafter: str, **changes: Any) -> EvaluationRequest:
+        """Return an evaluation request over the bench's items."""
+        fields: dict[str, Any] = {
+            "target": self.model.reference,
+            "target_identity": self.model.identity,
+            "dtype": "bfloat16",
+            "device": str(self.target.device),
+            "drafter": parse_drafter(drafter),
+            "suite": "builtin",
+            "suite_hash": self.suite.content_hash,
+            "domain": self.suite.domain,
+            "template_hash": get_template(self.suite.domain, self.target.kind).hash,
+            "item_ids": self.item_ids,
+            "max_new_tokens": 72,
+            "code_version": code_version(),
+        }
+        return EvaluationRequest(**{**fields, **changes})
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Tokens and seconds of one request under one method."""
+
+    tokens: int
+    seconds: float
+
+
+def alternate(
+    first: Callable[[int], Timed], second: Callable[[int], Timed], num_requests: int
+) -> tuple[list[Timed], list[Timed]]:
+    """Run two methods request by request, changing who goes first; request 0 is warm-up only."""
+    results: tuple[list[Timed], list[Timed]] = ([], [])
+    for index in range(num_requests):
+        order = (0, 1) if index % 2 else (1, 0)
+        for which in order:
+            timed = (first, second)[which](index)
+            if index:
+                results[which].append(timed)
+    return results
+
+
+def ratio(method: Sequence[Timed], baseline: Sequence[Timed]) -> dict[str, Any]:
+    """Return the ratio of tokens per second with its paired bootstrap interval."""
+    times = [
+        RequestTimes([t.tokens for t in side], [t.seconds for t in side])
+        for side in (method, baseline)
+    ]
+    return {
+        **asdict(speedup_interval(times[0], times[1])),
+        "method_tokens_per_s": sum(times[0].tokens) / sum(times[0].seconds),
+        "baseline_tokens_per_s": sum(times[1].tokens) / sum(times[1].seconds),
+    }
+
+
+def write(name: str, figures: dict[str, Any], device: torch.device | None = None) -> None:
+    """Store one benchmark's figures with where they come from, by temporary name and rename."""
+    document = {
+        "benchmark": name,
+        "figures": figures,
+        "hardware": describe_hardware(device or torch.device("cpu")),
+        "load_average_at_end": os.getloadavg()[0],
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "provenance": describe_provenance(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    temporary = RESULTS / f".{name}.json"
+    temporary.write_text(json.dumps(document, indent=1) + "\n")
+    temporary.replace(RESULTS / f"{name}.json")

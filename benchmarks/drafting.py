@@ -1,0 +1,100 @@
+"""Drafters against our own autoregressive loop, request by request, and whether output is equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.common import Bench, Timed, alternate, ratio, write
+from specdec_core.bench.metrics import count_acceptance
+from specdec_core.config.drafters import NoDrafter, parse_drafter
+from specdec_core.decoding.compare import compare_outputs
+from specdec_core.decoding.loop import generate
+from specdec_core.decoding.registry import make_drafter
+from specdec_core.decoding.sequence import Generation
+
+_SETTINGS = (("pypi:gemma3-270m", "translation", 48), ("pypi:smollm2-135m", "summarization", 96))
+_DRAFTERS = (
+    "prompt-lookup",
+    "token-recycling:num_nodes=16,state_scope=run",
+    "token-recycling:num_nodes=32,state_scope=run",
+    "token-recycling:state_scope=run",
+)
+_NUM_REQUESTS = 25
+# bfloat16 keeps 8 bits: at logits around 20 neighbours lie 0.125 apart, and two steps may swap.
+_TIE_GAP = 0.25
+
+
+def run() -> None:
+    """Measure and store speed-up over `none`, acceptance, and every difference of output."""
+    figures = {
+        f"{reference} {domain}": _compare(reference, domain, limit)
+        for reference, domain, limit in _SETTINGS
+    }
+    write("drafting", figures)
+
+
+def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
+    bench = Bench.load(reference, domain, _NUM_REQUESTS)
+    rendered = bench.prompts()
+    view = bench.target.view()
+    prefix = view.build_prefix(rendered.prefix_ids) if rendered.prefix_ids else None
+    results = {}
+    for text in _DRAFTERS:
+        drafter, plain = make_drafter(parse_drafter(text)), make_drafter(NoDrafter())
+        seen: dict[str, list[Generation]] = {"method": [], "plain": []}
+
+        def decode(index: int, side: str, with_: Any, seen: Any = seen) -> Timed:
+            [generation] = generate(
+                view,
+                [rendered.ids[index]],
+                [with_],
+                max_new_tokens=limit,
+                eos_ids=bench.target.eos_ids,
+                prefix=prefix,
+                record_gaps=side == "plain",
+            )
+            seen[side].append(generation)
+            # The first token comes from the prefill, which both share.
+            return Timed(max(1, len(generation.token_ids) - 1), generation.phases.decode)
+
+        method, baseline = alternate(
+            lambda i, d=drafter: decode(i, "method", d),
+            lambda i, d=plain: decode(i, "plain", d),
+            _NUM_REQUESTS,
+        )
+        results[text] = {
+            "speedup_over_autoregressive": ratio(method, baseline),
+            **_acceptance(seen["method"]),
+            **_differences(seen["plain"], seen["method"]),
+        }
+    return results
+
+
+def _acceptance(generations: list[Generation]) -> dict[str, Any]:
+    counts = count_acceptance(generation.trace for generation in generations[1:])
+    phases = [generation.phases for generation in generations[1:]]
+    total = sum(phase.decode for phase in phases)
+    return {
+        "acceptance_length": counts.acceptance_length,
+        "hit_rate": counts.hit_rate,
+        "mean_drafted_nodes": counts.mean_drafted_nodes,
+        "share_of_decode_time": {
+            name: sum(getattr(phase, name) for phase in phases) / total
+            for name in ("draft", "forward", "verify", "commit")
+        },
+    }
+
+
+def _differences(plain: list[Generation], method: list[Generation]) -> dict[str, Any]:
+    found = [
+        difference
+        for reference, other in zip(plain, method, strict=True)
+        if (difference := compare_outputs(reference, other.token_ids, _TIE_GAP)) is not None
+    ]
+    return {
+        "num_requests": len(plain),
+        "num_identical": len(plain) - len(found),
+        "differences": [
+            {"position": d.position, "logit_gap": d.gap, "kind": d.kind} for d in found
+        ],
+    }

@@ -1,0 +1,340 @@
+"""The tables of a page; each is also a CSV download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from dashboards.queries import Detail
+from dashboards.summary import Configuration, SearchSummary
+from dashboards.views import (
+    Cell,
+    ChangeKind,
+    Column,
+    Table,
+    change_cells,
+    flag_cell,
+    moment,
+    number_cell,
+    percent_cell,
+    text_cell,
+)
+from db.schemas import HeldoutComparison, Interval, RunRecord, SkipProfile
+from specdec_core.skip import SkipConfig
+
+_DIFFERENCE_TOLERANCE = 1e-9
+_GUARD_TITLES = {
+    "mean_output_tokens": "mean output length, tokens",
+    "stop_rate": "outputs that end by themselves, share",
+    "distinct_2": "distinct token bigrams, share",
+    "longest_repeat": "longest repeated passage, tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One figure of dense against sparse, with the interval of its change."""
+
+    figure: str
+    dense: float | None
+    sparse: float | None
+    change: Interval | None
+    kind: ChangeKind
+    digits: int = 3
+    tolerance: float | None = None
+
+    @property
+    def reading(self) -> str:
+        """What the interval says, in words."""
+        if self.change is None:
+            return "not measured"
+        neutral = 1.0 if self.kind == "ratio" else 0.0
+        if self.change.low > neutral:
+            return "better than dense"
+        return "worse than dense" if self.change.high < neutral else "not told apart from dense"
+
+
+def comparisons(search: SearchSummary) -> tuple[Comparison, ...]:
+    """Return the held-out figures of a search, empty where nothing was compared."""
+    found = search.heldout
+    if found is None:
+        return ()
+    rows = [
+        Comparison(
+            "acceptance length, tokens per step",
+            found.acceptance_dense,
+            found.acceptance_sparse,
+            found.acceptance_change,
+            "relative",
+            tolerance=search.config.epsilon_acceptance,
+        )
+    ]
+    if found.metric_dense is not None:
+        rows.append(
+            Comparison(
+                "task metric",
+                found.metric_dense,
+                found.metric_sparse,
+                found.metric_change,
+                _metric_kind(found),
+                digits=4,
+                tolerance=search.config.epsilon_metric,
+            )
+        )
+    speed = (found.tokens_per_s_dense, found.tokens_per_s_sparse)
+    rows.append(Comparison("decode speed, tokens/s", *speed, found.speedup, "ratio", digits=1))
+    plain = "sparse with drafter over dense without one"
+    rows.append(Comparison(plain, None, None, found.speedup_over_autoregressive, "ratio"))
+    return tuple(rows)
+
+
+def _metric_kind(found: HeldoutComparison) -> ChangeKind:
+    """Near zero the search stores the plain difference of the scores in place of the ratio."""
+    if found.metric_change is None or found.metric_dense is None or found.metric_sparse is None:
+        return "relative"
+    difference = found.metric_sparse - found.metric_dense
+    is_difference = abs(found.metric_change.estimate - difference) < _DIFFERENCE_TOLERANCE
+    is_relative = (
+        found.metric_dense > 0
+        and abs(found.metric_change.estimate - difference / found.metric_dense)
+        < _DIFFERENCE_TOLERANCE
+    )
+    return "difference" if is_difference and not is_relative else "relative"
+
+
+def heldout_table(search: SearchSummary) -> Table:
+    """Dense against sparse on held-out items."""
+    columns = _columns(
+        figure="figure",
+        dense="dense",
+        sparse="sparse",
+        change="change",
+        low="95 % low",
+        high="95 % high",
+        kind="kind of change",
+        reading="reading",
+    )
+    rows = tuple(
+        (
+            text_cell(row.figure),
+            number_cell(row.dense, row.digits),
+            number_cell(row.sparse, row.digits),
+            *change_cells(row.change, row.kind),
+            text_cell(row.kind),
+            text_cell(row.reading),
+        )
+        for row in comparisons(search)
+    )
+    num_items = search.heldout.num_items if search.heldout else 0
+    caption = f"Dense against skipping {search.compared_label}, {num_items} held-out items, paired"
+    return Table("heldout", caption, columns, rows)
+
+
+def front_table(search: SearchSummary) -> Table:
+    """Feasible configurations that no other one beats in both gains."""
+    return _configuration_table("front", "Search front, selection items", search.front)
+
+
+def ablation_table(search: SearchSummary) -> Table:
+    """What leaving out each single unit changes."""
+    return _configuration_table(
+        "ablation", "Single units, by layer, selection items", search.ablation
+    )
+
+
+def levels_table(search: SearchSummary) -> Table:
+    """Every configuration of every level."""
+    return _configuration_table(
+        "levels", "All configurations, by level, best first", search.configurations
+    )
+
+
+def level_tables(search: SearchSummary) -> tuple[Table, ...]:
+    """One table per level, for the page."""
+    return tuple(
+        _configuration_table(
+            f"level-{level.number}",
+            f"Level {level.number}: {_plural(len(level.rows), 'configuration')}, "
+            f"{sum(row.is_feasible for row in level.rows)} within tolerance",
+            level.rows,
+        )
+        for level in search.levels
+    )
+
+
+def guards_table(search: SearchSummary) -> Table:
+    """Degeneration guards of both arms."""
+    found = search.heldout
+    dense, sparse = (found.guards_dense, found.guards_sparse) if found else ({}, {})
+    rows = tuple(
+        (
+            Cell(name, _GUARD_TITLES.get(name, name)),
+            number_cell(dense.get(name), 2),
+            number_cell(sparse.get(name), 2),
+        )
+        for name in dict.fromkeys([*dense, *sparse])
+    )
+    columns = _columns(guard="guard", dense="dense", sparse="sparse")
+    return Table("guards", "Degeneration guards, held-out items", columns, rows)
+
+
+def cases_table(search: SearchSummary) -> Table:
+    """Held-out items with both answers."""
+    columns = _columns(
+        item_id="item",
+        verdict="verdict",
+        prompt="source",
+        reference="reference",
+        dense_text="dense output",
+        sparse_text="sparse output",
+        dense_score="dense score",
+        sparse_score="sparse score",
+    )
+    rows = tuple(
+        (
+            *map(text_cell, (case.item_id, case.verdict, case.prompt, case.reference)),
+            *map(text_cell, (case.dense_text, case.sparse_text)),
+            number_cell(case.dense_score),
+            number_cell(case.sparse_score),
+        )
+        for case in search.cases
+    )
+    return Table("cases", "Held-out items, dense and sparse", columns, rows)
+
+
+def depth_table(detail: Detail) -> Table:
+    """Share of drafting steps that accepted at least k tokens."""
+    found = detail.depth
+    pairs = zip_longest(found.dense, found.sparse) if found else ()
+    rows = tuple(
+        (Cell(k, str(k), is_number=True), number_cell(dense), number_cell(sparse))
+        for k, (dense, sparse) in enumerate(pairs, start=1)
+    )
+    columns = _columns(k="tokens accepted, at least", dense="dense", sparse="sparse")
+    return Table("depth", "Share of drafting steps, held-out items", columns, rows)
+
+
+def history_table(detail: Detail) -> Table:
+    """Every version of the selected profile's key."""
+    return profiles_table(detail.history, "history", "Versions of this profile, newest first")
+
+
+def profiles_table(
+    profiles: Iterable[SkipProfile], name: str = "profiles", caption: str = "Skip profiles"
+) -> Table:
+    """Profiles with their held-out figures; those of a dense profile are its own alone."""
+    columns = _columns(
+        id="id",
+        version="version",
+        domain="domain",
+        target="target",
+        drafter="drafter",
+        dtype="type",
+        skip="skip set",
+        status="status",
+        is_dense="result",
+        acceptance_dense="acceptance, dense",
+        acceptance_sparse="acceptance, sparse",
+        metric_dense="metric, dense",
+        metric_sparse="metric, sparse",
+        speedup="speed-up",
+        speedup_low="95 % low",
+        speedup_high="95 % high",
+        num_items="held-out items",
+        hardware="hardware",
+        reason="reason",
+        run_id="run",
+        created_at="date",
+    )
+    return Table(name, caption, columns, tuple(_profile_cells(each) for each in profiles))
+
+
+def _profile_cells(profile: SkipProfile) -> tuple[Cell, ...]:
+    found = None if profile.is_dense else profile.heldout
+    dense = profile.heldout
+    return (
+        Cell(profile.id, str(profile.id), is_number=True),
+        Cell(profile.version, str(profile.version), is_number=True),
+        *map(text_cell, (profile.domain, profile.target, profile.drafter, profile.dtype)),
+        Cell(profile.skip, SkipConfig.parse(profile.skip).label),
+        text_cell(profile.status),
+        flag_cell(profile.is_dense, "no gain", "gain"),
+        number_cell(dense.acceptance_dense if dense else None),
+        number_cell(found.acceptance_sparse if found else None),
+        number_cell(dense.metric_dense if dense else None, 4),
+        number_cell(found.metric_sparse if found else None, 4),
+        *change_cells(found.speedup if found else None, "ratio"),
+        Cell(dense.num_items, str(dense.num_items), True) if dense else number_cell(None),
+        *map(text_cell, (profile.hardware, profile.reason, profile.run_id)),
+        Cell(profile.created_at.isoformat(), moment(profile.created_at)),
+    )
+
+
+def runs_table(runs: Iterable[RunRecord]) -> Table:
+    """Runs with their state."""
+    columns = _columns(
+        id="run", kind="kind", name="name", status="status", error="error", created_at="started"
+    )
+    rows = tuple(
+        (
+            *map(text_cell, (run.id, run.kind, run.name, run.status, run.error)),
+            Cell(run.created_at.isoformat(), moment(run.created_at)),
+        )
+        for run in runs
+    )
+    return Table("runs", "Latest searches", columns, rows)
+
+
+SEARCH_TABLES: Mapping[str, Callable[[SearchSummary], Table]] = {
+    "heldout": heldout_table,
+    "front": front_table,
+    "ablation": ablation_table,
+    "levels": levels_table,
+    "guards": guards_table,
+    "cases": cases_table,
+}
+DETAIL_TABLES: Mapping[str, Callable[[Detail], Table]] = {
+    "depth": depth_table,
+    "history": history_table,
+}
+
+
+def _configuration_table(name: str, caption: str, given: Iterable[Configuration]) -> Table:
+    columns = _columns(
+        skip="skip set",
+        level="level",
+        acceptance="acceptance",
+        metric="metric",
+        gain_acceptance="acceptance change",
+        gain_metric="metric change",
+        is_feasible="within tolerance",
+        violation="short by",
+        evaluation_key="evaluation",
+        error="error",
+    )
+    return Table(name, caption, columns, tuple(_configuration_cells(row) for row in given))
+
+
+def _configuration_cells(row: Configuration) -> tuple[Cell, ...]:
+    gain_metric = None if row.metric is None else row.gain_metric
+    return (
+        Cell(row.skip, row.label),
+        Cell(row.level, str(row.level), is_number=True),
+        number_cell(row.acceptance),
+        number_cell(row.metric, 4),
+        percent_cell(row.gain_acceptance),
+        percent_cell(gain_metric),
+        flag_cell(row.is_feasible, "yes", "failed" if row.error else "no"),
+        Cell(row.violation, f"{row.violation:.1%}" if row.violation else "", is_number=True),
+        Cell(row.key, (row.key or "")[:8]),
+        Cell(row.error, row.error or ""),
+    )
+
+
+def _columns(**titles: str) -> tuple[Column, ...]:
+    return tuple(Column(name, title) for name, title in titles.items())
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,50 @@
+"""The flow `nightly-benchmark`: a small fixed sweep compared with a stored baseline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+
+from flows import artifacts
+from flows.benchmark import end_state, measure_cells
+from flows.runs import run_name
+from specdec_core.config.benchmark import BenchmarkConfig
+from specdec_core.config.build import build_config
+from specdec_core.config.domains import nightly_defaults
+
+KIND = "nightly-benchmark"
+
+
+@flow(name=KIND, flow_run_name=lambda: run_name("target", "session"))
+def nightly_benchmark(
+    target: str | None = None,
+    methods: list[str] | None = None,
+    domains: list[str] | None = None,
+    num_items: int | None = None,
+    max_new_tokens: int | None = None,
+    repeats: int | None = None,
+    dtype: str | None = None,
+    session: str | None = None,
+    baseline: str | None = None,
+    min_effect: float | None = None,
+) -> State[str]:
+    """Measure tonight's sweep and compare it with the baseline; see BenchmarkConfig.
+
+    The first run becomes the baseline. A regression leaves a report that looks like one, an
+    event `specdec.quality.regression` for automations, and the state name Regression.
+    """
+    given = dict(locals())  # the parameters, as nothing else has been assigned yet
+    config = build_config(BenchmarkConfig, {**nightly_defaults(), "session": tonight()}, given)
+    report = measure_cells(config, KIND)
+    artifacts.publish_benchmark(report, KIND)
+    artifacts.emit_regressions(report)
+    return end_state(report)
+
+
+def tonight() -> str:
+    """Name of this measurement by its scheduled time: a retry resumes it, the next one does not."""
+    start: datetime = flow_run.scheduled_start_time or datetime.now(UTC)
+    return f"nightly-{start:%Y-%m-%dT%H:%M}"

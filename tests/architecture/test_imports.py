@@ -1,0 +1,115 @@
+"""The direction of imports, read from every source file, and what stays free of heavy packages."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("specdec_core", "db", "tasks", "flows", "dashboards")
+
+# What each part may import of the others: True for everything, or the modules named.
+ALLOWED = {
+    "specdec_core": {},
+    "db": {"specdec_core": ("config", "records", "errors", "skip")},
+    "tasks": {"specdec_core": True, "db": True},
+    # Checking a user's suite or model reference needs no worker.
+    "flows": {
+        "specdec_core": ("config", "records", "errors", "skip", "data.suites", "models.reference"),
+        "db": True,
+        "tasks": True,
+    },
+    "dashboards": {
+        "specdec_core": ("config", "records", "errors", "skip", "bench"),
+        "db": True,
+    },
+}
+FORBIDDEN_IN_CORE = {"prefect", "ray", "mlflow", "sqlalchemy", "alembic", "fastapi"}
+
+
+def sources(part):
+    return sorted((ROOT / part).rglob("*.py"))
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write absolute imports"
+            yield node.module
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_imports_follow_the_table(part):
+    wrong = []
+    for path in sources(part):
+        for module in imported_modules(path):
+            other, _, rest = module.partition(".")
+            if other not in PARTS or other == part:
+                continue
+            allowed = ALLOWED[part].get(other, ())
+            if allowed is True or any(
+                rest == name or rest.startswith(f"{name}.") for name in allowed
+            ):
+                continue
+            wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []
+
+
+def test_the_library_knows_no_orchestration():
+    wrong = []
+    for path in sources("specdec_core"):
+        for module in imported_modules(path):
+            package = module.partition(".")[0]
+            is_study = path.match("specdec_core/search/study.py")
+            if package in FORBIDDEN_IN_CORE or (package == "optuna" and not is_study):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []
+
+
+def test_no_wildcard_imports():
+    wrong = [
+        str(path)
+        for part in PARTS
+        for path in sources(part)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "specdec_core.errors, specdec_core.skip, specdec_core.records",
+        "specdec_core.config.settings, specdec_core.config.search, specdec_core.config.evaluation",
+        "specdec_core.bench.metrics, specdec_core.bench.statistics",
+        "specdec_core.data.suites, specdec_core.data.scoring, specdec_core.search.tss",
+        "db.store, db.api.app",
+        "dashboards.app",
+        "flows.cli",
+    ],
+)
+def test_light_modules_import_without_torch(modules):
+    heavy = "{'torch', 'ray', 'transformers'}"
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_randomness_comes_from_passed_seeds_only():
+    """No module of the library reseeds or draws from a global generator."""
+    wrong = []
+    for path in sources("specdec_core"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if text in {"torch.manual_seed", "np.random.seed", "random.seed", "random.random"}:
+                is_forked = path.name == "tiny.py"  # inside fork_rng: leaves the global state alone
+                if not is_forked:
+                    wrong.append(f"{path.relative_to(ROOT)}: {text}")
+    assert wrong == []

@@ -1,0 +1,69 @@
+import pytest
+
+from specdec_core.config.drafters import NoDrafter, PromptLookup
+from specdec_core.config.evaluation import EvaluationRequest
+
+BASE = EvaluationRequest(
+    target="path:/models/a",
+    target_identity="id-a",
+    dtype="bfloat16",
+    skip="a3",
+    drafter=PromptLookup(),
+    suite="/data/a.jsonl",
+    suite_hash="suite-a",
+    domain="qa",
+    template_hash="template-a",
+    item_ids=("x", "y"),
+    max_new_tokens=16,
+    code_version="v1",
+)
+
+
+def test_key_is_a_sha256_in_hex():
+    assert len(BASE.key) == 64
+    assert int(BASE.key, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_identity": "id-b"},
+        {"dtype": "float32"},
+        {"skip": ""},
+        {"drafter": NoDrafter()},
+        {"drafter": PromptLookup(num_tokens=4)},
+        {"suite_hash": "suite-b"},
+        {"domain": "rag"},
+        {"template_hash": "template-b"},
+        {"item_ids": ("y", "x")},
+        {"max_new_tokens": 17},
+        {"stop_policy": "eos_only"},
+        {"batch_size": 2},
+        {"repetition": "second"},
+        {"mode": "replay"},
+        {"is_timed": True},
+        {"code_version": "v2"},
+    ],
+)
+def test_everything_that_determines_a_result_changes_the_key(change):
+    assert BASE.model_copy(update=change).key != BASE.key
+
+
+@pytest.mark.parametrize(
+    "change", [{"target": "path:/elsewhere"}, {"suite": "/b.jsonl"}, {"device": "cuda:1"}]
+)
+def test_locations_do_not_change_the_key(change):
+    assert BASE.model_copy(update=change).key == BASE.key
+
+
+def test_every_field_is_covered_by_one_of_the_two_tests_above():
+    determining = {
+        "target_identity", "dtype", "skip", "drafter", "suite_hash", "domain", "template_hash",
+        "item_ids", "max_new_tokens", "repetition", "stop_policy", "batch_size", "mode", "is_timed",
+        "code_version",
+    }  # fmt: skip
+    assert set(EvaluationRequest.model_fields) == determining | {"target", "suite", "device"}
+
+
+def test_round_trip():
+    assert EvaluationRequest.model_validate_json(BASE.model_dump_json()) == BASE

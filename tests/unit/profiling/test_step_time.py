@@ -1,0 +1,67 @@
+import pytest
+
+from specdec_core.errors import ConfigError, MeasurementError
+from specdec_core.models.tiny import tiny_target
+from specdec_core.profiling.step_time import StepTimeCurve, StepTimePoint, measure_step_time
+
+
+def curve(**seconds):
+    points = tuple(
+        StepTimePoint(nodes=int(name[1:]), seconds=values) for name, values in seconds.items()
+    )
+    return StepTimeCurve(context=8, points=points)
+
+
+def test_seconds_are_medians_and_linear_between_points():
+    measured = curve(n1=(3.0, 1.0, 2.0), n5=(6.0,))
+    assert measured.seconds_at(1) == 2.0
+    assert measured.seconds_at(3) == 4.0  # half way from 2 to 6
+    with pytest.raises(MeasurementError, match="the curve ends at 5"):
+        measured.seconds_at(6)
+
+
+def test_predicted_speedup_is_the_closed_form():
+    # 3 tokens per step at cost (1.5 + 0.5) / 1.0 plain steps
+    assert curve(n1=(1.0,), n9=(1.5,)).predicted_speedup(3.0, 9, 0.5) == 1.5
+
+
+def test_warm_up_is_left_out_and_sizes_alternate():
+    """A clock where the first two rounds cost a hundred times more changes nothing."""
+    ticks = []
+
+    def clock():
+        forwards = len(ticks) // 2
+        step = 100.0 if forwards < 2 * 2 else 1.0  # two sizes, two warm-up rounds
+        now = (ticks[-1] if ticks else 0.0) + (step if len(ticks) % 2 else 0.0)
+        ticks.append(now)
+        return now
+
+    measured = measure_step_time(
+        tiny_target("llama").view(), [4, 1], context=6, repeats=3, clock=clock
+    )
+    # The warm-up starts the clock without reading it at the end, so costs never leak.
+    assert [point.nodes for point in measured.points] == [1, 4]
+    assert all(len(point.seconds) == 3 for point in measured.points)
+
+
+def test_deferred_work_is_waited_for():
+    """Work that the device finishes later is inside the measured time."""
+    now = [0.0]
+
+    def synchronize():
+        now[0] += 5.0
+
+    measured = measure_step_time(
+        tiny_target("llama").view(),
+        [1],
+        context=4,
+        repeats=2,
+        clock=lambda: now[0],
+        synchronize=synchronize,
+    )
+    assert measured.points[0].seconds == (5.0, 5.0)
+
+
+def test_nothing_to_measure_is_refused():
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        measure_step_time(tiny_target("llama").view(), [], context=4)

@@ -1,0 +1,154 @@
+"""The benchmark driver and its comparison with a baseline."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.schemas import BenchmarkCell, CellFigures, CellSample
+from db.store import Store
+from specdec_core.config.benchmark import BenchmarkConfig
+from specdec_core.config.settings import Settings
+from specdec_core.errors import ConfigError, DataError
+from tasks.benchmark import BenchmarkReport, run_benchmark
+from tasks.pool import pool_factory
+from tasks.regression import find_regressions
+from tests.table_evaluator import Control, TableEvaluator, workload
+
+GRID = BenchmarkConfig(
+    target="path:/table", domains=("translation", "chat"), num_items=8, repeats=2, session="one"
+)
+
+
+def bench(
+    settings: Settings, store: Store, control: Control, config: BenchmarkConfig = GRID
+) -> BenchmarkReport:
+    start = pool_factory(settings, TableEvaluator(control.folder), is_inline=True)
+    return run_benchmark(config, settings, store, start, prepare_workload=workload)
+
+
+def test_every_cell_is_measured_paired_and_stored(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    report = bench(settings, store, control)
+    keys = [(cell.domain, cell.drafter) for cell in report.cells]
+    methods = ("none", "prompt-lookup", "token-recycling")
+    assert keys == [(domain, m) for domain in ("translation", "chat") for m in methods]
+    assert len(control.calls) == 2 * 3 * 2
+    cell = report.cells[1]
+    assert cell.figures is not None
+    assert cell.figures.speedup is not None
+    # 12 steps of 10 ms against 24.
+    assert cell.figures.speedup.estimate == pytest.approx(2.0)
+    assert cell.figures.tokens_per_s == pytest.approx(200)
+    assert cell.figures.num_identical == 8
+    assert [len(sample.seconds) for sample in cell.samples] == [2] * 8
+    assert report.cells[0].figures is not None
+    assert report.cells[0].figures.speedup is None
+    assert len(store.benchmarks.list(run_id=report.run_id)) == 6
+    run = store.runs.get(report.run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+def test_repeats_alternate_in_direction(settings: Settings, store: Store, control: Control) -> None:
+    bench(settings, store, control)
+    order = [key for key, _ in control.calls[:6]]
+    methods = {row.key: row.request.drafter.method for row in store.evaluations.list(limit=None)}
+    expected = ["none", "prompt-lookup", "token-recycling"]
+    assert [methods[key] for key in order] == expected + expected[::-1]
+
+
+def test_the_same_session_is_answered_from_the_store_and_a_new_one_measured(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    bench(settings, store, control)
+    again = bench(settings, store, control)
+    assert again.num_evaluated == 0
+    assert again.num_memoised == 12
+    other = bench(settings, store, control, GRID.model_copy(update={"session": "two"}))
+    assert other.num_evaluated == 12
+
+
+def test_a_failing_cell_has_its_reason_and_no_figures(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "raise").write_text("2")
+    report = bench(settings, store, control, GRID.model_copy(update={"skip": "2"}))
+    assert {cell.status for cell in report.cells} == {"failed"}
+    assert report.cells[0].error == "ValueError: 2 is broken"
+
+
+def test_the_first_run_becomes_the_baseline_and_identical_data_never_alarms(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    nightly = GRID.model_copy(update={"baseline": "nightly"})
+    first = bench(settings, store, control, nightly)
+    assert first.notes == ("baseline 'nightly' is this run",)
+    second = bench(settings, store, control, nightly.model_copy(update={"session": "two"}))
+    assert second.baseline_run_id == first.run_id
+    assert second.regressions == ()
+    assert second.notes == ()
+
+
+def cell(seconds: list[float], steps: int = 10, run: str = "a") -> BenchmarkCell:
+    return BenchmarkCell(
+        run_id=run,
+        target="path:/table",
+        target_identity="x",
+        dtype="float32",
+        domain="translation",
+        drafter="prompt-lookup",
+        status="done",
+        figures=CellFigures(
+            num_items=len(seconds), num_tokens=1, acceptance_length=2.0, tokens_per_s=1.0
+        ),
+        samples=tuple(
+            CellSample(item_id=str(i), num_tokens=21, num_steps=steps, seconds=(value,))
+            for i, value in enumerate(seconds)
+        ),
+    )
+
+
+def test_a_ten_percent_loss_alarms_and_a_small_or_noisy_one_does_not() -> None:
+    base = [1.0, 2.0, 1.5, 0.5, 1.2, 0.8, 1.1, 0.9]
+    before = cell(base)
+    assert find_regressions(before, cell(base, run="b"), 0.05) == []
+    (found,) = find_regressions(before, cell([1.12 * s for s in base], run="b"), 0.05)
+    assert found.measure == "tokens_per_s"
+    assert found.change.estimate == pytest.approx(1 / 1.12 - 1)
+    assert "tokens_per_s of prompt-lookup in translation changed by -10.7%" in found.text
+    assert find_regressions(before, cell([1.03 * s for s in base], run="b"), 0.05) == []
+    noisy = [s * (3.0 if i == 1 else 0.9) for i, s in enumerate(base)]
+    assert find_regressions(before, cell(noisy, run="b"), 0.05) == []
+
+
+def test_a_loss_of_acceptance_alarms_too() -> None:
+    base = [1.0] * 8
+    found = find_regressions(cell(base), cell(base, steps=12, run="b"), 0.05)
+    assert [one.measure for one in found] == ["acceptance_length"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"domains": ("transaltion",)}, ConfigError, "did you mean"),
+        ({"num_items": 99}, DataError, "has 40 items, 99 were asked for"),
+        ({"skip": "9"}, ConfigError, "layers 0 to 5"),
+    ],
+)
+def test_wrong_grids_are_refused_before_anything_is_stored(
+    settings: Settings,
+    store: Store,
+    control: Control,
+    changes: dict[str, object],
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        bench(settings, store, control, GRID.model_copy(update=changes))
+    assert store.runs.list() == []
+
+
+def test_methods_are_canonical_and_none_is_implied() -> None:
+    config = BenchmarkConfig(methods=("none", "token-recycling:num_nodes=80", "token-recycling"))
+    assert config.methods == ("token-recycling",)

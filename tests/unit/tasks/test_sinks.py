@@ -1,0 +1,159 @@
+"""Mirroring to MLflow: parents and children, odd values, outages, sync without duplicates."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.store import Store
+from specdec_core.config.settings import Settings
+from tasks.mirrored import ChildRun
+from tasks.mlflow_client import KEY_TAG, RUN_TAG, MlflowMirror, TrackerDownError
+from tasks.pool import pool_factory
+from tasks.report import SearchReport
+from tasks.search import run_search
+from tasks.sinks import MlflowTracker, open_tracker, sync_runs
+from tests.table_evaluator import Control, TableEvaluator, config, workload
+
+PARENT_TAG = "mlflow.parentRunId"
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tracking database migrated once for all tests of this module."""
+    home = tmp_path_factory.mktemp("mlflow")
+    MlflowMirror.connect(f"sqlite:///{home / 'mlflow.db'}", home)
+    return home / "mlflow.db"
+
+
+@pytest.fixture
+def tracked(settings: Settings, migrated: Path) -> Settings:
+    settings.home_dir.mkdir(parents=True, exist_ok=True)
+    shutil.copy(migrated, settings.home_dir / "mlflow.db")
+    return settings
+
+
+def search(
+    settings: Settings, store: Store, control: Control, tracker: MlflowTracker | None = None
+) -> SearchReport:
+    start = pool_factory(settings, TableEvaluator(control.folder), is_inline=True)
+    return run_search(
+        config(),
+        settings,
+        store,
+        start,
+        tracker=tracker or open_tracker(settings),
+        prepare_workload=workload,
+    )
+
+
+def runs(settings: Settings) -> list[Any]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(settings.resolved_mlflow_url)
+    experiments = [e.experiment_id for e in client.search_experiments() if e.name != "Default"]
+    return list(client.search_runs(experiments, max_results=1000)) if experiments else []
+
+
+def test_a_search_is_one_parent_with_a_child_per_configuration(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    report = search(tracked, store, control)
+    stored = store.runs.get(report.run_id)
+    assert stored is not None
+    assert stored.tracker_id is not None
+    found = runs(tracked)
+    (parent,) = [run for run in found if PARENT_TAG not in run.data.tags]
+    children = [run for run in found if PARENT_TAG in run.data.tags]
+    assert parent.info.run_id == stored.tracker_id
+    assert parent.info.status == "FINISHED"
+    assert parent.data.params["beam"] == "2"
+    assert parent.data.metrics["heldout_speedup_estimate"] > 1
+    assert {run.data.tags[PARENT_TAG] for run in children} == {stored.tracker_id}
+    assert len(children) == report.num_configurations + 1
+    best = next(run for run in children if run.data.params["skip"] == "2,3")
+    assert best.data.metrics["acceptance_gain"] == pytest.approx(report.answer.gain_acceptance)
+    assert best.data.metrics["metric_gain"] == pytest.approx(report.answer.gain_metric)
+    assert best.data.params["level"] == "2"
+    assert best.data.tags[KEY_TAG] == report.answer.key
+    assert best.data.tags[RUN_TAG] == report.run_id
+
+
+def test_an_unreachable_tracker_never_fails_the_run_and_sync_fills_it_later(
+    tracked: Settings,
+    store: Store,
+    control: Control,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    down = MlflowTracker(f"http://127.0.0.1:{port}", tracked.home_dir)
+    report = search(tracked, store, control, down)
+    assert report.answer.skip == "2,3"
+    stored = store.runs.get(report.run_id)
+    assert stored is not None
+    assert stored.tracker_id is None
+    assert [r.message for r in caplog.records if "specdec sync" in r.message] != []
+
+    sent = sync_runs(store, tracked)
+    assert sent.run_ids == (report.run_id,)
+    found = runs(tracked)
+    assert len(found) == report.num_configurations + 2
+    best = next(run for run in found if run.data.params.get("skip") == "2,3")
+    assert best.data.metrics["acceptance_gain"] == pytest.approx(report.answer.gain_acceptance)
+    assert sync_runs(store, tracked).num_sent == 0
+
+
+def test_sync_completes_a_run_that_arrived_in_part_without_duplicates(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    report = search(tracked, store, control)
+    before = {run.info.run_id for run in runs(tracked)}
+    store.runs.update(report.run_id, tracker_id=None)
+    assert sync_runs(store, tracked).num_sent == 1
+    assert {run.info.run_id for run in runs(tracked)} == before
+
+
+def test_sync_says_that_the_tracker_is_down(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    search(tracked, store, control)
+    store.runs.update(store.runs.list()[0].id, tracker_id=None)
+    nowhere = tracked.model_copy(update={"mlflow_url": "sqlite:////proc/nowhere/mlflow.db"})
+    with pytest.raises(TrackerDownError):
+        sync_runs(store, nowhere)
+
+
+def test_long_values_become_artefacts_and_odd_numbers_are_named(tracked: Settings) -> None:
+    mirror = MlflowMirror.connect(tracked.resolved_mlflow_url, tracked.home_dir)
+    parent = mirror.parent("run-1", "tss-search", "name", {"prompt": "x" * 7000, "bad:name": 1})
+    child = ChildRun(
+        "key-1", "1", {}, {"metric": float("nan"), "seconds": float("inf"), "tokens": 3.0}
+    )
+    child_id = mirror.child(parent, "run-1", child)
+    found = mirror.client.get_run(parent)
+    assert len(found.data.params["prompt"]) == 500
+    assert "7000 characters: parameters/prompt.txt" in found.data.params["prompt"]
+    assert found.data.params["bad_name"] == "1"
+    text = tracked.home_dir.rglob("prompt.txt")
+    assert next(text).read_text() == "x" * 7000
+    values = mirror.client.get_run(child_id)
+    assert values.data.metrics == {"tokens": 3.0}
+    assert values.data.tags["specdec.not_finite"] == "metric, seconds"
+
+
+def test_a_failed_run_is_marked_in_the_tracker(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "raise").write_text("dense")
+    with pytest.raises(Exception, match="dense is broken"):
+        search(tracked, store, control)
+    (parent,) = runs(tracked)
+    assert parent.info.status == "FAILED"
