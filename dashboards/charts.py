@@ -8,9 +8,9 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from dashboards.comparison import Comparison, comparisons
 from dashboards.queries import Depth
 from dashboards.summary import Configuration, SearchSummary
-from dashboards.tables import Comparison, comparisons
 from db.schemas import Interval
 
 ACCEPTANCE, METRIC = "#2f7fd1", "#d9772b"
@@ -121,22 +121,25 @@ def interval_figure(search: SearchSummary) -> go.Figure:
 def depth_figure(depth: Depth) -> go.Figure:
     """Share of drafting steps that accepted at least k tokens, dense beside sparse."""
     figure = go.Figure(
-        go.Bar(
-            x=[str(k) for k in range(1, len(values) + 1)],
-            y=list(values),
-            name=f"{name} ({num_steps} steps)",
-            marker={"color": colour},
-            hovertemplate=f"{name}: %{{y:.1%}} accepted %{{x}} or more<extra></extra>",
-        )
-        for name, colour, values, num_steps in (
-            ("dense", NEUTRAL, depth.dense, depth.num_steps_dense),
-            ("sparse", ACCEPTANCE, depth.sparse, depth.num_steps_sparse),
-        )
+        [
+            _depth_bars("dense", NEUTRAL, depth.dense, depth.num_steps_dense),
+            _depth_bars("sparse", ACCEPTANCE, depth.sparse, depth.num_steps_sparse),
+        ]
     )
     figure.update_xaxes(title_text="draft tokens accepted, at least", type="category")
-    figure.update_yaxes(title_text="share of steps with a draft", tickformat=".0%", rangemode="tozero")
+    figure.update_yaxes(title_text="share of steps with a draft", tickformat=".0%")
     _finish(figure, height=300)
     return figure
+
+
+def _depth_bars(name: str, colour: str, shares: Sequence[float], num_steps: int) -> go.Bar:
+    return go.Bar(
+        x=[str(k) for k in range(1, len(shares) + 1)],
+        y=list(shares),
+        name=f"{name} ({num_steps} steps)",
+        marker={"color": colour},
+        hovertemplate=f"{name}: %{{y:.1%}} accepted %{{x}} or more<extra></extra>",
+    )
 
 
 def to_json(figure: go.Figure) -> str:
@@ -239,5 +242,5 @@ def _finish(figure: go.Figure, height: int) -> None:
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hovermode="closest",
     )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
+    figure.update_xaxes(automargin=True, title_standoff=10)
+    figure.update_yaxes(automargin=True, title_standoff=12)

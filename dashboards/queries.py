@@ -101,9 +101,7 @@ def load_overview(store: Store, question: Question) -> Overview:
     )
 
 
-def load_detail(
-    store: Store, question: Question, profiles: Sequence[SkipProfile]
-) -> Detail | None:
+def load_detail(store: Store, question: Question, profiles: Sequence[SkipProfile]) -> Detail | None:
     """Return the run and profile asked for, else those of the first of `profiles`.
 
     Raises:
@@ -126,7 +124,7 @@ def load_detail(
     run = store.runs.get(profile.run_id)
     if run is None:
         raise not_found("run", profile.run_id)
-    return replace(_of_run(store, run), **_profile_fields(store, profile))
+    return _with_profile(store, _of_run(store, run), profile)
 
 
 def _of_run(store: Store, run: RunRecord) -> Detail:
@@ -139,12 +137,12 @@ def _of_run(store: Store, run: RunRecord) -> Detail:
         depth=_depth(store, run.id) if search else None,
         num_evaluations=store.runs.count_evaluations(run.id),
     )
-    return replace(detail, **_profile_fields(store, profile)) if profile else detail
+    return _with_profile(store, detail, profile) if profile else detail
 
 
-def _profile_fields(store: Store, profile: SkipProfile) -> dict[str, object]:
+def _with_profile(store: Store, detail: Detail, profile: SkipProfile) -> Detail:
     assert profile.id is not None  # a stored one has its id
-    return {"profile": profile, "history": tuple(store.profiles.history(profile.id))}
+    return replace(detail, profile=profile, history=tuple(store.profiles.history(profile.id)))
 
 
 def _search_of(run: RunRecord) -> tuple[SearchSummary | None, str | None]:

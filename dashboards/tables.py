@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from dashboards.comparison import comparisons, result_of
 from dashboards.queries import Detail
 from dashboards.summary import Configuration, SearchSummary
 from dashboards.views import (
     Cell,
-    ChangeKind,
     Column,
     Table,
     change_cells,
@@ -20,87 +19,15 @@ from dashboards.views import (
     percent_cell,
     text_cell,
 )
-from db.schemas import HeldoutComparison, Interval, RunRecord, SkipProfile
+from db.schemas import RunRecord, SkipProfile
 from specdec_core.skip import SkipConfig
 
-_DIFFERENCE_TOLERANCE = 1e-9
 _GUARD_TITLES = {
     "mean_output_tokens": "mean output length, tokens",
     "stop_rate": "outputs that end by themselves, share",
     "distinct_2": "distinct token bigrams, share",
     "longest_repeat": "longest repeated passage, tokens",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One figure of dense against sparse, with the interval of its change."""
-
-    figure: str
-    dense: float | None
-    sparse: float | None
-    change: Interval | None
-    kind: ChangeKind
-    digits: int = 3
-    tolerance: float | None = None
-
-    @property
-    def reading(self) -> str:
-        """What the interval says, in words."""
-        if self.change is None:
-            return "not measured"
-        neutral = 1.0 if self.kind == "ratio" else 0.0
-        if self.change.low > neutral:
-            return "better than dense"
-        return "worse than dense" if self.change.high < neutral else "not told apart from dense"
-
-
-def comparisons(search: SearchSummary) -> tuple[Comparison, ...]:
-    """Return the held-out figures of a search, empty where nothing was compared."""
-    found = search.heldout
-    if found is None:
-        return ()
-    rows = [
-        Comparison(
-            "acceptance length, tokens per step",
-            found.acceptance_dense,
-            found.acceptance_sparse,
-            found.acceptance_change,
-            "relative",
-            tolerance=search.config.epsilon_acceptance,
-        )
-    ]
-    if found.metric_dense is not None:
-        rows.append(
-            Comparison(
-                "task metric",
-                found.metric_dense,
-                found.metric_sparse,
-                found.metric_change,
-                _metric_kind(found),
-                digits=4,
-                tolerance=search.config.epsilon_metric,
-            )
-        )
-    speed = (found.tokens_per_s_dense, found.tokens_per_s_sparse)
-    rows.append(Comparison("decode speed, tokens/s", *speed, found.speedup, "ratio", digits=1))
-    plain = "sparse with drafter over dense without one"
-    rows.append(Comparison(plain, None, None, found.speedup_over_autoregressive, "ratio"))
-    return tuple(rows)
-
-
-def _metric_kind(found: HeldoutComparison) -> ChangeKind:
-    """Near zero the search stores the plain difference of the scores in place of the ratio."""
-    if found.metric_change is None or found.metric_dense is None or found.metric_sparse is None:
-        return "relative"
-    difference = found.metric_sparse - found.metric_dense
-    is_difference = abs(found.metric_change.estimate - difference) < _DIFFERENCE_TOLERANCE
-    is_relative = (
-        found.metric_dense > 0
-        and abs(found.metric_change.estimate - difference / found.metric_dense)
-        < _DIFFERENCE_TOLERANCE
-    )
-    return "difference" if is_difference and not is_relative else "relative"
 
 
 def heldout_table(search: SearchSummary) -> Table:
@@ -233,7 +160,7 @@ def profiles_table(
         dtype="type",
         skip="skip set",
         status="status",
-        is_dense="result",
+        result="result",
         acceptance_dense="acceptance, dense",
         acceptance_sparse="acceptance, sparse",
         metric_dense="metric, dense",
@@ -259,7 +186,7 @@ def _profile_cells(profile: SkipProfile) -> tuple[Cell, ...]:
         *map(text_cell, (profile.domain, profile.target, profile.drafter, profile.dtype)),
         Cell(profile.skip, SkipConfig.parse(profile.skip).label),
         text_cell(profile.status),
-        flag_cell(profile.is_dense, "no gain", "gain"),
+        text_cell(result_of(profile)),
         number_cell(dense.acceptance_dense if dense else None),
         number_cell(found.acceptance_sparse if found else None),
         number_cell(dense.metric_dense if dense else None, 4),

@@ -25,7 +25,7 @@ from specdec_core.errors import ConfigError, SpecDecError
 Handler = Callable[[Namespace], int]
 
 _EPILOG = """\
-Settings come from environment variables SPECDEC_<NAME>; see docs/settings.md. With --json a command
+Settings come from environment variables SPECDEC_<NAME>, such as SPECDEC_HOME. With --json a command
 prints one JSON document on standard output and everything else on standard error.
 """
 
@@ -176,10 +176,13 @@ def _add_inputs(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         models,
         "prepare",
         "flows.commands.inputs:prepare_model",
-        "find, check and convert a model before it is needed",
+        "find, check and convert models before they are needed",
     )
     prepare.add_argument(
-        "ref", help="hf:org/name[@revision], path:/folder or pypi:name", metavar="REF"
+        "refs",
+        nargs="+",
+        help="hf:org/name[@revision], path:/folder or pypi:name",
+        metavar="REF",
     )
 
 

@@ -35,7 +35,7 @@ def links(
     run_page = f"{prefect}/runs/flow-run/{flow_run_id}" if flow_run_id else prefect
     question = urlencode({"target": report.target, "domain": report.config.domain})
     return (
-        Link("dashboard", f"{state.api_url}/"),
+        Link("dashboard", f"{state.api_url}/?{urlencode({'run': report.run_id})}"),
         Link("Prefect", run_page),
         Link("MLflow", state.mlflow_url),
         Link("REST answer", f"{state.api_url}/api/v1/profiles/resolve?{question}"),

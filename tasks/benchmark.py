@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +20,14 @@ from specdec_core.errors import DataError
 from specdec_core.skip import SkipConfig
 from tasks.cells import cell_of
 from tasks.dispatch import Answer, Dispatcher
-from tasks.ending import end_status, note_end
 from tasks.jobs import JobFailure, StopCheck
-from tasks.mirrored import ChildRun, run_parameters
+from tasks.mirrored import ChildRun
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, Workload, prepare
-from tasks.regression import Regression, compare_with_baseline
+from tasks.regression import BaselineComparison, Regression, compare_with_baseline
 from tasks.report import Progress
 from tasks.runtime import LogLine, provenance, run_log
-from tasks.sinks import NullTracker, Tracker
+from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
 
@@ -97,44 +97,47 @@ def run_benchmark(
         WorkerLostError: if no workers can be had.
     """
     grid = _grid(config, settings, prepare_workload)
-    for cells in grid:
-        cells[0].workload.register(store)
+    for row in grid:
+        row[0].workload.register(store)
     name = config.session or "-".join(config.domains)[:80]
     run = store.runs.create(
         kind, name, config.model_dump(mode="json"), provenance(settings), flow_run_id
     )
     tracker = tracker or NullTracker()
-    tracker.start(run, run_parameters(run))
-    driver = _Driver(store, Dispatcher(store, start_pool, run.id, should_stop=should_stop), log)
-    try:
-        with note_end(store, run.id), run_log(settings, run.id):
-            cells_done = driver.measure(grid, run.id, tracker, progress)
-            found = compare_with_baseline(store, config, run.id, cells_done)
-            report = BenchmarkReport(
-                run_id=run.id,
-                config=config,
-                cells=cells_done,
-                regressions=found.regressions,
-                baseline_run_id=found.baseline_run_id,
-                notes=found.notes,
-                num_evaluated=driver.dispatcher.num_evaluated,
-                num_memoised=driver.dispatcher.num_memoised,
-            )
-            summary = report.model_dump(mode="json", exclude={"cells": {"__all__": {"samples"}}})
-            store.runs.update(run.id, status="completed", summary=summary, error=None)
-    except BaseException as error:
-        tracker.finish(run.id, end_status(error), {})
-        tracker.close(timeout_s=5.0)
-        raise
-    finally:
-        driver.dispatcher.close()
-    tracker.finish(run.id, "completed", {"num_regressions": float(len(report.regressions))})
-    tracker_id = tracker.close(timeout_s=20.0)
-    if tracker_id is not None:
-        store.runs.update(run.id, tracker_id=tracker_id)
+    dispatcher = Dispatcher(store, start_pool, run.id, should_stop=should_stop)
+    with (
+        mirrored_run(store, run, tracker) as metrics,
+        contextlib.closing(dispatcher),
+        run_log(settings, run.id),
+    ):
+        cells = _Driver(store, dispatcher, log).measure(grid, run.id, tracker, progress)
+        found = compare_with_baseline(store, config, run.id, cells)
+        report = _report(config, run.id, cells, found, dispatcher)
+        summary = report.model_dump(mode="json", exclude={"cells": {"__all__": {"samples"}}})
+        store.runs.update(run.id, status="completed", summary=summary, error=None)
+        metrics["num_regressions"] = float(len(report.regressions))
     for regression in report.regressions:
         log(regression.text)
     return report
+
+
+def _report(
+    config: BenchmarkConfig,
+    run_id: str,
+    cells: tuple[BenchmarkCell, ...],
+    found: BaselineComparison,
+    dispatcher: Dispatcher,
+) -> BenchmarkReport:
+    return BenchmarkReport(
+        run_id=run_id,
+        config=config,
+        cells=cells,
+        regressions=found.regressions,
+        baseline_run_id=found.baseline_run_id,
+        notes=found.notes,
+        num_evaluated=dispatcher.num_evaluated,
+        num_memoised=dispatcher.num_memoised,
+    )
 
 
 @dataclass(slots=True)

@@ -89,12 +89,8 @@ def run_calibration(
         summary = stored.model_dump(mode="json")
         store.runs.update(run.id, status="completed", summary=summary, error=None)
     progress(Progress(stage="calibration", done=1, total=1, text=workload.target.reference))
-    log(
-        f"{stored.target} on {stored.hardware}: one step takes "
-        + ", ".join(
-            f"{1000 * point.median_s:.1f} ms at {point.num_nodes}" for point in stored.curve
-        )
-    )
+    times = ", ".join(f"{1000 * one.median_s:.1f} ms at {one.num_nodes}" for one in stored.curve)
+    log(f"{stored.target} on {stored.hardware}: one step takes {times} nodes")
     return stored
 
 

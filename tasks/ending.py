@@ -14,7 +14,8 @@ EndStatus = Literal["completed", "failed", "cancelled"]
 
 def end_status(error: BaseException) -> Literal["failed", "cancelled"]:
     """Return how a run ended by `error` is marked."""
-    is_cancelled = isinstance(error, SearchCancelledError | KeyboardInterrupt | SystemExit)
+    # Interrupts, exits and the orchestrator's termination signal are no ordinary exceptions.
+    is_cancelled = isinstance(error, SearchCancelledError) or not isinstance(error, Exception)
     return "cancelled" if is_cancelled else "failed"
 
 

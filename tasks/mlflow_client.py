@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -53,6 +54,7 @@ class MlflowMirror:
         with _faults(url), file_lock(home / "locks" / "mlflow"):
             from mlflow.tracking import MlflowClient
 
+            logging.getLogger("mlflow").setLevel(logging.WARNING)
             if url.startswith("sqlite:///"):
                 Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
             client = MlflowClient(tracking_uri=url)

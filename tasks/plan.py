@@ -12,7 +12,7 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import Split, split
-from specdec_core.search.space import candidates, space_hash
+from specdec_core.search.space import candidates, evaluation_bound, space_hash
 from specdec_core.search.study import study_name
 from specdec_core.skip import SkipConfig, SkipUnit
 from tasks.prepare import Preparer, Workload, prepare, selection_batch_size, selection_mode
@@ -31,6 +31,11 @@ class Plan:
     def has_metric(self) -> bool:
         """Whether the domain's items are scored."""
         return self.workload.suite.metric is not None
+
+    @property
+    def max_configurations(self) -> int:
+        """Most configurations the search can evaluate, dense not counted."""
+        return evaluation_bound(len(self.units), self.config.beam, self.config.depth)
 
     def request(self, skip: SkipConfig) -> EvaluationRequest:
         """Return the selection request of one configuration."""
@@ -62,7 +67,8 @@ def plan_search(
     Raises:
         ConfigError: if domain, target, suite, split, units or type cannot be used.
     """
-    check_domain(config.domain)
+    if config.suite is None:  # a suite of the user's own may name a domain of its own
+        check_domain(config.domain)
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
     drawn = split(workload.suite, config.num_selection, config.num_heldout, seed=config.seed)
     units = candidates(config.units, workload.target.num_layers, config.protect_ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from db.schemas import HeldoutComparison, ProfileScores, SkipProfile
+from db.schemas import HeldoutComparison, Interval, ProfileScores, SkipProfile
 from db.store import Store
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ProfileNotFoundError
@@ -30,9 +30,10 @@ class Decision:
 def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig) -> Decision:
     """Return what the held-out items allow.
 
-    The sparse answer is published if its intervals reach the tolerances on metric and
-    acceptance, it is not slower than dense beyond doubt, it gains acceptance or speed, and its
-    outputs are not degenerate. Selection figures alone never publish anything.
+    The sparse answer is published if its held-out metric and acceptance themselves reach the
+    tolerances, not only the upper ends of their intervals, it is not slower than dense beyond
+    doubt, it gains acceptance or speed, and its outputs are not degenerate. Selection figures
+    alone never publish anything.
     """
     if not outcome.answer.skip.units:
         return Decision("no gain", "no gain: nothing beats the dense target on selection items")
@@ -44,27 +45,33 @@ def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig
     faults = [*_faults(heldout.comparison, config), *heldout.guards]
     if faults:
         return Decision("did not hold", f"{label} did not hold on held-out items: {faults[0]}")
-    found = heldout.comparison
+    found, metric = heldout.comparison, heldout.comparison.metric_change
+    change = f", metric {_in_words(metric)}" if metric else ""
     return Decision(
         "published",
         f"{label} holds on {found.num_items} held-out items: acceptance "
-        f"{found.acceptance_change.estimate:+.1%}, speed x{found.speedup.estimate:.2f}",
+        f"{_in_words(found.acceptance_change)}{change}, speed x{found.speedup.estimate:.2f} "
+        f"({found.speedup.low:.2f} to {found.speedup.high:.2f})",
     )
+
+
+def _in_words(change: Interval) -> str:
+    return f"{change.estimate:+.1%} ({change.low:+.1%} to {change.high:+.1%})"
 
 
 def _faults(found: HeldoutComparison, config: SearchConfig) -> list[str]:
     """Every rule that the comparison breaks, in words."""
     faults = []
     metric, acceptance, speed = found.metric_change, found.acceptance_change, found.speedup
-    if metric is not None and metric.high < config.epsilon_metric:
+    if metric is not None and metric.estimate < config.epsilon_metric:
         faults.append(
-            f"the metric changed by {metric.estimate:+.1%} ({metric.low:+.1%} to "
-            f"{metric.high:+.1%}), below the tolerance of {config.epsilon_metric:+.1%}"
+            f"the metric changed by {_in_words(metric)}, below the tolerance of "
+            f"{config.epsilon_metric:+.1%}"
         )
-    if acceptance.high < config.epsilon_acceptance:
+    if acceptance.estimate < config.epsilon_acceptance:
         faults.append(
-            f"acceptance changed by {acceptance.estimate:+.1%} ({acceptance.low:+.1%} to "
-            f"{acceptance.high:+.1%}), below the tolerance of {config.epsilon_acceptance:+.1%}"
+            f"acceptance changed by {_in_words(acceptance)}, below the tolerance of "
+            f"{config.epsilon_acceptance:+.1%}"
         )
     if speed.high < 1.0:
         faults.append(

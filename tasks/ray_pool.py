@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,14 +18,21 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
-from specdec_core.errors import ConfigError, WorkerLostError
+from specdec_core.config.settings import Settings
+from specdec_core.errors import WorkerLostError
 from tasks.jobs import Completed, EvaluatorFactory, Job, JobFailure, StopCheck
+from tasks.ray_cluster import (
+    check_resources,
+    connect,
+    end_actor,
+    free_resources,
+    worker_environment,
+    worker_resources,
+)
 from tasks.worker import ModelWorker, Reply, WorkerInfo
 
 logger = logging.getLogger(__name__)
 
-_OBJECT_STORE_BYTES = 100 * 2**20  # results are small records
 _POLL_S = 0.25
 _GET_TIMEOUT_S = 60.0
 _MAX_START_FAILURES = 3
@@ -75,10 +81,10 @@ class RayPool:
         self._done: list[Completed] = []
         self._is_stopped = False
         self._start_failures = 0
-        self._owns_ray = _connect(settings)
+        self._owns_ray = connect(settings)
         self._workers: list[_Worker] = []
         try:
-            _check_resources(settings)
+            check_resources(settings)
             self._workers = [self._start_worker() for _ in range(settings.num_workers)]
         except BaseException:
             self.close()
@@ -133,7 +139,7 @@ class RayPool:
         """End every worker of this pool, and Ray if this pool started it."""
         self._queue.clear()
         for worker in self._workers:
-            _end(worker.actor)
+            end_actor(worker.actor)
         self._workers = []
         if self._owns_ray:
             ray.shutdown()
@@ -154,11 +160,11 @@ class RayPool:
         actor: Any = (
             ray.remote(ModelWorker)
             .options(
-                **_resources(self._settings),
+                **worker_resources(self._settings),
                 max_concurrency=2,
                 max_restarts=0,
                 max_task_retries=0,
-                runtime_env={"env_vars": _worker_environment(self._settings)},
+                runtime_env={"env_vars": worker_environment(self._settings)},
             )
             .remote(self._factory, captures_log=True)
         )
@@ -185,9 +191,10 @@ class RayPool:
         for worker in waiting.values():
             late = time.monotonic() - worker.started > self._start_timeout_s
             if worker.info is None and late and worker.ref not in ready:
+                needed = worker_resources(self._settings)
                 raise WorkerLostError(
-                    f"a model worker did not come up in {self._start_timeout_s:.0f} s: the "
-                    f"cluster has {_free_resources()} free, it needs {_resources(self._settings)}"
+                    f"a model worker did not come up in {self._start_timeout_s:.0f} s: it needs "
+                    f"{needed}, free in the cluster are {free_resources()}"
                 )
 
     def _finish(self, worker: _Worker) -> None:
@@ -214,7 +221,7 @@ class RayPool:
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Put a new worker in the place of a dead one; report its job, keep its group."""
-        _end(worker.actor)
+        end_actor(worker.actor)
         pid = worker.info.pid if worker.info else None
         if worker.job is None:
             self._start_failures += 1
@@ -240,81 +247,3 @@ def _loss(error: Exception, pid: int | None) -> JobFailure:
         error_type="WorkerLostError",
         message=f"the worker process (pid {pid}) died during this job: {text}",
     )
-
-
-def _connect(settings: Settings) -> bool:
-    """Connect to Ray at the configured address; True if this call started or joined it.
-
-    The address is always explicit, so that a cluster that happens to be near is never joined.
-    """
-    if ray.is_initialized():
-        return False
-    for name, value in QUIET_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    is_local = settings.ray_address == "local"
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled" if is_local else "token")
-    options: dict[str, Any] = {}
-    if is_local:
-        options = {
-            "num_cpus": settings.num_workers * settings.threads,
-            "include_dashboard": False,
-            "object_store_memory": _OBJECT_STORE_BYTES,
-        }
-    try:
-        ray.init(
-            address=settings.ray_address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **options,
-        )
-    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
-        raise WorkerLostError(
-            f"Ray at {settings.ray_address!r} cannot be used ({type(error).__name__}: {error}): "
-            "check SPECDEC_RAY_ADDRESS, that the cluster runs, and RAY_AUTH_MODE and "
-            "RAY_AUTH_TOKEN; 'local' starts one here"
-        ) from error
-    return True
-
-
-def _resources(settings: Settings) -> dict[str, float]:
-    """What one worker occupies: one GPU, or its threads on the CPU."""
-    if settings.device.startswith("cuda"):
-        return {"num_gpus": 1, "num_cpus": 1}
-    return {"num_cpus": settings.threads}
-
-
-def _check_resources(settings: Settings) -> None:
-    """Refuse what the cluster could never hold; Ray itself would wait for ever."""
-    total: dict[str, float] = ray.cluster_resources()
-    for name, amount in _resources(settings).items():
-        kind = {"num_cpus": "CPU", "num_gpus": "GPU"}[name]
-        needed = amount * settings.num_workers
-        if needed > total.get(kind, 0):
-            raise ConfigError(
-                f"{settings.num_workers} workers need {needed:g} {kind}, but the Ray cluster at "
-                f"{settings.ray_address!r} has {total.get(kind, 0):g}: lower SPECDEC_NUM_WORKERS "
-                "or SPECDEC_THREADS, or add nodes"
-            )
-
-
-def _free_resources() -> dict[str, float]:
-    free: dict[str, float] = ray.available_resources()
-    return {name: amount for name, amount in free.items() if name in {"CPU", "GPU"}}
-
-
-def _worker_environment(settings: Settings) -> dict[str, str]:
-    """Environment of a worker process: quiet, and with its threads set explicitly."""
-    passed = {
-        name: os.environ[name]
-        for name in ("HF_HUB_OFFLINE", "HF_HOME", "SPECDEC_DATA", "SPECDEC_CACHE")
-        if name in os.environ
-    }
-    return QUIET_ENVIRONMENT | passed | {"OMP_NUM_THREADS": str(settings.threads)}
-
-
-def _end(actor: Any) -> None:
-    """Kill an actor; one that is gone already is no fault."""
-    try:
-        ray.kill(actor, no_restart=True)
-    except (RayError, ValueError, RuntimeError) as error:
-        logger.debug("actor was gone: %s", error)

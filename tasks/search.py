@@ -21,15 +21,14 @@ from specdec_core.search.study import StudyLedger
 from tasks.compose import Evidence, compose_report
 from tasks.dispatch import Dispatcher
 from tasks.driver import OnProgress, SearchDriver
-from tasks.ending import end_status, note_end
 from tasks.jobs import StopCheck
-from tasks.mirrored import report_metrics, run_parameters
+from tasks.mirrored import report_metrics
 from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import SearchReport
 from tasks.runtime import LogLine, provenance, run_log
-from tasks.sinks import NullTracker, Tracker
+from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
 
@@ -80,32 +79,23 @@ def run_search(
         KIND, config.domain, config.model_dump(mode="json"), provenance(settings), flow_run_id
     )
     tracker = tracker or NullTracker()
-    tracker.start(run, run_parameters(run))
     if plan.workload.target.license_note:
         log(plan.workload.target.license_note)
     dispatcher = Dispatcher(
         store, start_pool, run.id, should_stop=should_stop, retries_failed=retries_failed
     )
-    try:
-        with (
-            note_end(store, run.id),
-            run_log(settings, run.id) as log_file,
-            _open_study(plan, settings) as ledger,
-        ):
-            driver = SearchDriver(plan, dispatcher, ledger, tracker, run.id, log, progress)
-            report = _searched(store, driver, str(log_file))
-            summary = report.model_dump(mode="json")
-            store.runs.update(run.id, status="completed", summary=summary, error=None)
-    except BaseException as error:
-        tracker.finish(run.id, end_status(error), {})
-        tracker.close(timeout_s=5.0)
-        raise
-    finally:
-        dispatcher.close()
-    tracker.finish(run.id, "completed", report_metrics(summary))
-    tracker_id = tracker.close(timeout_s=20.0)
-    if tracker_id is not None:
-        store.runs.update(run.id, tracker_id=tracker_id)
+    with (
+        mirrored_run(store, run, tracker) as metrics,
+        contextlib.closing(dispatcher),
+        run_log(settings, run.id) as log_file,
+        _open_study(plan, settings) as ledger,
+    ):
+        logger.info("run %s: at most %d configurations", run.id, plan.max_configurations)
+        driver = SearchDriver(plan, dispatcher, ledger, tracker, run.id, log, progress)
+        report = _searched(store, driver, str(log_file))
+        summary = report.model_dump(mode="json")
+        store.runs.update(run.id, status="completed", summary=summary, error=None)
+        metrics |= report_metrics(summary)
     log(report.headline)
     return report
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
-from tasks.ending import EndStatus
+from tasks.ending import EndStatus, end_status, note_end
 from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
 from tasks.mlflow_client import MlflowMirror, TrackerDownError
 from tasks.runtime import LogLine
@@ -143,6 +144,30 @@ class MlflowTracker:
 def open_tracker(settings: Settings) -> Tracker:
     """Return the tracker of the settings; nothing is connected before its first run."""
     return MlflowTracker(settings.resolved_mlflow_url, settings.home_dir)
+
+
+@contextlib.contextmanager
+def mirrored_run(
+    store: Store, run: RunRecord, tracker: Tracker
+) -> Iterator[dict[str, float | None]]:
+    """Mirror a run while the block works; what the block puts into the yielded mapping is logged.
+
+    A block that raises marks the run as failed or cancelled, in the store and in the tracker.
+    The tracker's id is stored once everything has arrived there.
+    """
+    tracker.start(run, run_parameters(run))
+    metrics: dict[str, float | None] = {}
+    try:
+        with note_end(store, run.id):
+            yield metrics
+    except BaseException as error:
+        tracker.finish(run.id, end_status(error), {})
+        tracker.close(timeout_s=5.0)
+        raise
+    tracker.finish(run.id, "completed", metrics)
+    tracker_id = tracker.close(timeout_s=20.0)
+    if tracker_id is not None:
+        store.runs.update(run.id, tracker_id=tracker_id)
 
 
 class SyncReport(Record):

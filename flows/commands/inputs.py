@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -53,18 +54,14 @@ def list_models(args: Namespace) -> int:
 
 
 def prepare_model(args: Namespace) -> int:
-    """Find a model, convert it if it is packaged, and check that the engine runs it."""
+    """Find models, convert packaged ones, and check that the engine runs them."""
     from specdec_core.models.reference import resolve_model
 
-    model = resolve_model(args.ref, Settings().cache_dir, note)
-    answer = {
-        "reference": model.reference,
-        "folder": str(model.folder),
-        "identity": model.identity,
-        "kind": model.kind,
-        "licence": model.licence,
-    }
-    emit(args, answer, lambda: table("model", ("field", "value"), list(answer.items())))
+    found = [resolve_model(reference, Settings().cache_dir, note) for reference in args.refs]
+    answer = [{**dataclasses.asdict(model), "folder": str(model.folder)} for model in found]
+    rows = [(model.reference, model.kind, model.identity[:12], model.folder) for model in found]
+    columns = ("reference", "kind", "identity", "folder")
+    emit(args, answer, lambda: table("models", columns, rows))
     return 0
 
 

@@ -184,7 +184,7 @@ def _spawn(settings: Settings, concurrent_runs: int) -> subprocess.Popen[bytes]:
     }
     with _supervisor_log(settings).open("wb") as log:
         return subprocess.Popen(
-            (sys.executable, "-m", "flows.services.supervisor"),
+            (sys.executable, "-m", "flows.services"),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,7 @@ from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
 from specdec_core.errors import ConfigError
 
 POOL = "specdec"
-API_FACTORY = "db.api.app:create_app"
+API_FACTORY = "dashboards.app:create_app"
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 _WILDCARD_HOSTS = {"0.0.0.0", "::"}
 

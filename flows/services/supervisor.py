@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from flows.services import plan
 from flows.services.plan import ServiceSpec
 from flows.services.prefect_api import PrefectApi
 from flows.services.processes import (
-    INSTANCE_VARIABLE,
     ProcessIdentity,
     end_processes,
     flow_run_processes,
@@ -287,20 +284,3 @@ class Supervisor:
         path = self._log_path(spec.name)
         lines = path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join((f"{spec.title} {what}: see {path}", *(f"    {line}" for line in lines)))
-
-
-def main(environment: Mapping[str, str] = os.environ) -> int:
-    """Run the supervisor of the settings in the environment, logging to standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    concurrent_runs = int(environment.get("SPECDEC_CONCURRENT_RUNS", "1"))
-    supervisor = Supervisor(
-        Settings(),
-        environment[INSTANCE_VARIABLE],
-        logging.getLogger("specdec.supervisor").info,
-        concurrent_runs,
-    )
-    return supervisor.run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

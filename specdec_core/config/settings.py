@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 # What every child process needs to stay quiet and to share cores without spinning.
@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     prefect_port: int = Field(4200, ge=1, le=65535)
     mlflow_port: int = Field(5000, ge=1, le=65535)
     api_key: str | None = Field(None, description="if set, REST requests must send X-API-Key")
+
+    @field_validator("data", "database_url", "optuna_url", "mlflow_url", "api_key", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        """Compose files pass an empty string where a variable is not set."""
+        return None if value == "" else value
 
     @cached_property
     def home_dir(self) -> Path:

@@ -51,9 +51,7 @@ def layer_statistics(target: Target, prompts: Sequence[Sequence[int]]) -> list[L
         view.watch_prompt(prompt, add)
     num_tokens = sum(len(prompt) for prompt in prompts)
     return [
-        LayerStatistics(
-            unit=str(u), relative_norm=ratio / num_tokens, cosine=cosine / num_tokens
-        )
+        LayerStatistics(unit=str(u), relative_norm=ratio / num_tokens, cosine=cosine / num_tokens)
         for u, (ratio, cosine) in sums.items()
     ]
 

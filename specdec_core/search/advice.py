@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec_core.config.search import UnitChoice
@@ -159,8 +158,3 @@ def _elsewhere(outcome: SearchOutcome, context: SearchContext) -> list[str]:
     if not outcome.answer.skip.units and other is not None:
         sentences.append(f"Other units may be less costly to leave out: try units={other}.")
     return sentences
-
-
-def describe_front(front: Sequence[Ranked]) -> str:
-    """One line that names every member of the front with its gains."""
-    return "; ".join(f"{member.skip.label} ({_gains(member)})" for member in front)

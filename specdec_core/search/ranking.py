@@ -19,17 +19,34 @@ class Candidate(Protocol):
     """What ordering needs to know of a scored configuration."""
 
     @property
-    def skip(self) -> SkipConfig: ...
+    def skip(self) -> SkipConfig:
+        """Units left out."""
+        ...
+
     @property
-    def gain_acceptance(self) -> float: ...
+    def gain_acceptance(self) -> float:
+        """Relative gain of acceptance over dense."""
+        ...
+
     @property
-    def gain_metric(self) -> float: ...
+    def gain_metric(self) -> float:
+        """Gain of the metric over dense."""
+        ...
+
     @property
-    def is_feasible(self) -> bool: ...
+    def is_feasible(self) -> bool:
+        """Whether both gains reach their tolerances."""
+        ...
+
     @property
-    def violation(self) -> float: ...
+    def violation(self) -> float:
+        """Summed shortfall below the tolerances."""
+        ...
+
     @property
-    def gain(self) -> float: ...
+    def gain(self) -> float:
+        """Sum of both gains."""
+        ...
 
 
 C = TypeVar("C", bound=Candidate)

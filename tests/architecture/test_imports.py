@@ -17,7 +17,15 @@ ALLOWED = {
     "tasks": {"specdec_core": True, "db": True},
     # Checking a user's suite or model reference needs no worker.
     "flows": {
-        "specdec_core": ("config", "records", "errors", "skip", "data.suites", "models.reference"),
+        "specdec_core": (
+            "config",
+            "records",
+            "errors",
+            "skip",
+            "data.suites",
+            "models.reference",
+            "models.packaged",
+        ),
         "db": True,
         "tasks": True,
     },

@@ -6,7 +6,8 @@ Environment: STUB_API is what the stand-in of the REST API does: serve, die or n
 import os
 import sys
 
-from flows.services import plan, supervisor
+from flows.services import plan
+from flows.services.__main__ import main
 from flows.services.http import is_answering
 from flows.services.plan import Ports, ServiceSpec
 from specdec_core.config.settings import Settings
@@ -56,4 +57,4 @@ if __name__ == "__main__":
     plan.server_specs = server_specs
     plan.worker_spec = worker_spec
     plan.deployment_commands = lambda: [(sys.executable, "-c", "pass")]
-    sys.exit(supervisor.main())
+    sys.exit(main())

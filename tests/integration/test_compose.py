@@ -116,3 +116,10 @@ def test_commands_name_what_the_code_names() -> None:
     assert API_FACTORY in SERVICES["api"]["command"]
     assert f"--pool {POOL}" in command_text("prefect-worker")
     assert f"work-pool create {POOL} " in command_text("deploy")
+
+
+def test_pages_link_to_addresses_that_a_browser_sees() -> None:
+    environment = SERVICES["api"]["environment"]
+    assert environment["PREFECT_UI_URL"] == "http://127.0.0.1:${PREFECT_PORT:-4200}"
+    assert environment["SPECDEC_MLFLOW_UI_URL"] == "http://127.0.0.1:${MLFLOW_PORT:-5000}"
+    assert environment["SPECDEC_MLFLOW_URL"] == "http://mlflow:5000"

@@ -11,6 +11,7 @@ from flows.cli import build_parser, main
 from flows.commands.options import given_flags, parse_assignments
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ConfigError
+from specdec_core.models.tiny import write_tiny_checkpoint
 
 ROOT = Path(__file__).parents[3]
 
@@ -151,3 +152,19 @@ def test_assignments_are_json_where_they_can_be() -> None:
 def test_malformed_assignments_are_refused(pairs: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         parse_assignments(pairs)
+
+
+def test_models_are_prepared_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    folders = [write_tiny_checkpoint(tmp_path / family, family) for family in ("llama", "qwen3")]
+    assert main(["models", "prepare", *(f"path:{folder}" for folder in folders), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [model["folder"] for model in answer] == [str(folder) for folder in folders]
+    assert len({model["identity"] for model in answer}) == 2
+
+
+def test_unknown_packaged_model_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "prepare", "pypi:none"]) == 2
+    assert "packaged model 'none' is unknown: choose one of gemma3-270m" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_terminal_shows_result_decision_and_addresses() -> None:
         "decision: a3 holds",
         "profile: id 5, version 2, new",
         "work: 4 evaluations done, 1 answered from the store, 1 failed; 12.5 s",
-        "dashboard: http://127.0.0.1:8000/",
+        "dashboard: http://127.0.0.1:8000/?run=run-1",
         "Prefect: http://127.0.0.1:4200/runs/flow-run/flow-9",
         "MLflow: http://127.0.0.1:5000",
         "REST answer: http://127.0.0.1:8000/api/v1/profiles/resolve"
@@ -124,5 +124,5 @@ def test_chart_of_nothing_is_still_a_picture() -> None:
 
 def test_progress_is_a_share_of_the_work_known_so_far() -> None:
     assert percent(Progress(stage="level", done=3, total=4)) == 75.0
-    assert percent(Progress(stage="dense", done=0, total=0)) == 0.0
+    assert percent(Progress(stage="level", done=0, total=0)) == 0.0
     assert describe(Progress(stage="level", done=3, total=4, text="a3")) == "level: 3 of 4, a3"

@@ -1,0 +1,145 @@
+"""From records to HTML with templates that escape every value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dashboards import charts, links, views
+from dashboards.assets import asset_urls
+from dashboards.comparison import comparisons, result_of
+from dashboards.links import Services
+from dashboards.queries import Detail, Overview
+from dashboards.summary import SearchSummary
+from dashboards.tables import (
+    ablation_table,
+    depth_table,
+    front_table,
+    guards_table,
+    heldout_table,
+    history_table,
+    level_tables,
+)
+from specdec_core.skip import SkipConfig
+
+_MAX_VALUE = 400
+_FEATURED_PROVENANCE = ("commit", "is_dirty", "code_version", "command")
+
+
+def overview_page(overview: Overview, services: Services) -> str:
+    """Return the page."""
+    values: dict[str, Any] = {"overview": overview, "services": services}
+    detail = overview.detail
+    if detail is not None:
+        values |= {
+            "run_links": links.run_links(services, detail),
+            "origin": origin(detail),
+            "parameters": _readable(detail.run.config),
+            "history": history_table(detail),
+        }
+    if detail is not None and detail.search is not None:
+        values |= _search_values(detail, detail.search)
+    return _environment().get_template("page.html").render(values)
+
+
+def error_page(status: HTTPStatus, detail: str) -> str:
+    """Return the page that tells what went wrong."""
+    return _environment().get_template("error.html").render(status=status, detail=detail)
+
+
+def origin(detail: Detail) -> dict[str, str]:
+    """Return where the figures of a run come from, as names and values for people."""
+    run, search, profile = detail.run, detail.search, detail.profile
+    given = run.provenance
+    found = {
+        "commit": _value(given.get("commit")) + (" + changes" if given.get("is_dirty") else ""),
+        "code version": _value(given.get("code_version")),
+        "command": _value(given.get("command")),
+        "hardware": _value(profile.hardware if profile else None),
+        "target": _value(search.target if search else run.config.get("target")),
+        "target identity": _value(profile.target_identity if profile else None),
+        "suite": _value(search.suite if search else None),
+        "suite hash": _value(profile.suite_hash if profile else None),
+        "template hash": _value(profile.template_hash if profile else None),
+        "run": run.id,
+        "started": views.moment(run.created_at),
+        "evaluations used": str(detail.num_evaluations),
+    }
+    rest = {name: each for name, each in given.items() if name not in _FEATURED_PROVENANCE}
+    if search is not None and search.costs is not None:
+        costs = search.costs
+        found["work"] = (
+            f"{costs.num_evaluated} evaluations done, {costs.num_memoised} found in the store, "
+            f"{costs.num_failed} failed; {views.seconds(costs.worker_s)} in workers, "
+            f"{views.seconds(costs.wall_s)} in all"
+        )
+        found["log file"] = search.log_file
+    if search is not None and search.license_note:
+        found["licence"] = search.license_note
+    return {name: text for name, text in (found | _readable(rest)).items() if text}
+
+
+def _search_values(detail: Detail, search: SearchSummary) -> dict[str, Any]:
+    figures = {
+        "ablation": charts.ablation_figure(search) if search.ablation else None,
+        "front": charts.front_figure(search) if search.levels else None,
+        "heldout": charts.interval_figure(search) if search.heldout else None,
+        "depth": charts.depth_figure(detail.depth) if detail.depth else None,
+    }
+    return {
+        "figures": {name: charts.to_json(each) for name, each in figures.items() if each},
+        "comparisons": comparisons(search),
+        "tables": {
+            "heldout": heldout_table(search),
+            "ablation": ablation_table(search),
+            "front": front_table(search),
+            "guards": guards_table(search),
+            "depth": depth_table(detail),
+        },
+        "level_tables": level_tables(search),
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dashboards", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "assets": asset_urls(),
+        "csv_url": links.csv_url,
+        "profile_page": links.profile_page,
+        "profile_json": links.profile_json,
+        "run_page": links.run_page,
+        "result_of": result_of,
+    }
+    environment.filters |= {
+        "number": views.number,
+        "percent": views.percent,
+        "interval": views.interval_text,
+        "change": views.change_text,
+        "moment": views.moment,
+        "skip_label": lambda skip: SkipConfig.parse(skip).label,
+    }
+    return environment
+
+
+def _readable(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name.replace("_", " "): text for name, each in values.items() if (text := _value(each))}
+
+
+def _value(value: object) -> str:
+    """A stored value as text; long ones are cut, none is empty."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} …"

@@ -1,0 +1,97 @@
+"""What a breadth search is told and what it finds, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specdec_core.search.ranking import DIGITS
+from specdec_core.skip import SkipConfig, UnitKind
+
+StopReason = Literal["depth reached", "nothing left to expand", "no member worth expanding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one configuration reached on the selection items."""
+
+    acceptance: float
+    """Committed tokens per verify step, pooled."""
+    metric: float | None
+    """Mean task metric in [0, 1]; None where the domain has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A configuration that could not be scored; it is recorded and takes no part in ranking."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One scored configuration with its place in the search."""
+
+    skip: SkipConfig
+    score: Score
+    gain_acceptance: float
+    """Acceptance / dense acceptance - 1."""
+    gain_metric: float
+    """Metric / dense metric - 1; the plain difference where the dense metric is below 0.001."""
+    is_feasible: bool
+    violation: float
+    """Summed shortfall of both gains below their tolerances; 0 if feasible."""
+    level: int = 0
+    """Level on which it was first listed; 0 is the dense target."""
+    rank: int = 0
+    """1-based place in the order of its level; 0 for the dense target."""
+    is_frontier: bool = False
+    """Whether it is among the first `beam` of its level."""
+
+    @property
+    def gain(self) -> float:
+        """Sum of both gains: what breaks ties and picks the answer."""
+        return round(self.gain_acceptance + self.gain_metric, DIGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One finished level: members best first, and those that failed."""
+
+    number: int
+    members: tuple[Ranked, ...]
+    failed: tuple[tuple[SkipConfig, str], ...] = ()
+
+    @property
+    def frontier(self) -> tuple[Ranked, ...]:
+        """Members whose extensions make up the next level."""
+        return tuple(member for member in self.members if member.is_frontier)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """Everything a finished search found."""
+
+    answer: Ranked
+    dense: Ranked
+    front: tuple[Ranked, ...]
+    pool: tuple[Ranked, ...]
+    levels: tuple[Level, ...]
+    evaluated: int
+    """Configurations scored, the dense target not counted."""
+    stop_reason: StopReason
+
+    @property
+    def failed(self) -> tuple[tuple[SkipConfig, str], ...]:
+        """Every configuration that could not be scored, with its reason."""
+        return tuple(failure for level in self.levels for failure in level.failed)
+
+    @property
+    def members(self) -> tuple[Ranked, ...]:
+        """Every scored configuration but the dense one, by level and rank."""
+        return tuple(member for level in self.levels for member in level.members)
+
+
+def half_count(skip: SkipConfig) -> int:
+    """Layer halves left out; a block counts as two."""
+    return sum(2 if unit.kind is UnitKind.BLOCK else 1 for unit in skip.units)
