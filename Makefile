@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Explicit threads and passive waiting: spinning processes on few cores slow each other down.
 export OMP_WAIT_POLICY ?= PASSIVE
+export GOMP_SPINCOUNT ?= 10000
 export OMP_NUM_THREADS ?= $(shell nproc)
 export DO_NOT_TRACK := 1
 

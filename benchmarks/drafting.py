@@ -7,19 +7,21 @@ from typing import Any
 from benchmarks.common import Bench, Timed, alternate, ratio, write
 from specdec_core.bench.metrics import count_acceptance
 from specdec_core.config.drafters import NoDrafter, parse_drafter
+from specdec_core.data.templates import get_template
 from specdec_core.decoding.compare import compare_outputs
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.sequence import Generation
+from specdec_core.evaluation import StopStrings
 
 _SETTINGS = (("pypi:gemma3-270m", "translation", 48), ("pypi:smollm2-135m", "summarization", 96))
 _DRAFTERS = (
-    "prompt-lookup",
-    "token-recycling:num_nodes=16,state_scope=run",
-    "token-recycling:num_nodes=32,state_scope=run",
+    "prompt-lookup:num_tokens=3",
+    "token-recycling:num_nodes=4,state_scope=run",
+    "token-recycling:num_nodes=8,state_scope=run",
     "token-recycling:state_scope=run",
 )
-_NUM_REQUESTS = 25
+_NUM_REQUESTS = 17
 # bfloat16 keeps 8 bits: at logits around 20 neighbours lie 0.125 apart, and two steps may swap.
 _TIE_GAP = 0.25
 
@@ -37,6 +39,8 @@ def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
     bench = Bench.load(reference, domain, _NUM_REQUESTS)
     rendered = bench.prompts()
     view = bench.target.view()
+    template = get_template(domain, bench.target.kind)
+    stop = StopStrings(bench.target.tokenizer, template) if template.stop_strings else None
     prefix = view.build_prefix(rendered.prefix_ids) if rendered.prefix_ids else None
     results = {}
     for text in _DRAFTERS:
@@ -50,6 +54,7 @@ def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
                 [with_],
                 max_new_tokens=limit,
                 eos_ids=bench.target.eos_ids,
+                stop_check=stop,
                 prefix=prefix,
                 record_gaps=side == "plain",
             )

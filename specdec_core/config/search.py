@@ -21,7 +21,7 @@ class SearchConfig(Record):
     domain: str = Field(description="task domain, names the suite, template and profile")
     target: str = Field("pypi:gemma3-270m", description="model reference")
     drafter: str = Field(
-        "token-recycling:num_nodes=12,update=path", description="method or method:option=value,.."
+        "prompt-lookup:num_tokens=3", description="method or method:option=value,.."
     )
     units: UnitChoice = Field("attention", description="what may be skipped")
     tolerance: float = Field(

@@ -168,7 +168,8 @@ def rope_frequencies(config: Any, rope: str | None) -> tuple[Any, float]:
 
     parameters = _rope_parameters(config, rope)
     if parameters["rope_type"] != "default":
-        return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, layer_type=rope)
+        frequencies, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, layer_type=rope)
+        return frequencies, factor
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     return 1.0 / parameters["rope_theta"] ** exponents, 1.0
@@ -182,11 +183,11 @@ def _rope_parameters(config: Any, rope: str | None) -> dict[str, Any]:
 def _layer_shape(config: Any, index: int) -> LayerShape:
     types = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
-    is_sliding = types[index] == "sliding_attention" if types else window is not None
-    is_per_type = config.model_type == "gemma3_text"
+    kind = types[index] if types else None
+    has_window = window is not None and kind != "full_attention"
     return LayerShape(
-        window=int(window) if is_sliding and window is not None else None,
-        rope=types[index] if is_per_type else None,
+        window=window if has_window else None,
+        rope=kind if config.model_type == "gemma3_text" else None,
     )
 
 

@@ -88,12 +88,12 @@ class Attention:
         batch, nodes, _ = x.shape
         heads, kv_heads, d = self._heads, self._kv_heads, self._head_dim
         qkv = self._qkv(self._norm(x)).view(batch, nodes, heads + 2 * kv_heads, d)
-        rotated, values = qkv.split((heads + kv_heads, kv_heads), dim=2)
+        rotated, values = torch.split(qkv, [heads + kv_heads, kv_heads], dim=2)
         if self._qk_norm is not None:
             rotated = self._qk_norm(rotated)
         cos, sin = state.rotary[self.shape.rope]
         rotated = torch.addcmul(rotated * cos, torch.roll(rotated, d // 2, -1), sin)
-        query, keys = rotated.split((heads, kv_heads), dim=2)
+        query, keys = torch.split(rotated, [heads, kv_heads], dim=2)
         all_keys, all_values = state.cache.write(slot, keys, values)
         # Query heads of one key head become extra queries: no key is ever repeated in memory.
         query = query.view(batch, nodes, kv_heads, -1, d).permute(0, 2, 3, 1, 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -30,10 +32,12 @@ class Linear:
             return functional.linear(x, self._weight, self._bias)
         rows = x.reshape(-1, x.shape[-1])
         out = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
-        return out.view(*x.shape[:-1], self.out_features)
+        return cast(Tensor, out.view(*x.shape[:-1], self.out_features))
 
 
 def _can_pack(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or weight.dtype is not torch.bfloat16:
         return False
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call] # torch's own
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -337,6 +337,5 @@ def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
             kind=model.kind,
             tokenizer=AutoTokenizer.from_pretrained(model.folder),
         )
-        if not arch.is_tied or "lm_head.weight" not in tensors:
-            tensors.refuse_unread()
+        tensors.refuse_unread(besides={"lm_head.weight"} if arch.is_tied else set())
     return target

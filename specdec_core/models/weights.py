@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -54,9 +55,6 @@ class Checkpoint:
     def __exit__(self, *_exc: object) -> None:
         self._stack.close()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._owner
-
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return tensor `name`, which must have `shape`, in the target's dtype and device.
 
@@ -66,7 +64,7 @@ class Checkpoint:
         if name not in self._owner:
             raise ConfigError(f"{self._folder} lacks tensor {name!r}: the checkpoint is incomplete")
         handle, stored = self._owner[name]
-        tensor = handle.get_tensor(stored)
+        tensor: Tensor = handle.get_tensor(stored)
         if tuple(tensor.shape) != shape:
             raise ConfigError(
                 f"tensor {name!r} in {self._folder} has shape {tuple(tensor.shape)}, but the "
@@ -75,16 +73,17 @@ class Checkpoint:
         self._unread.discard(name)
         return tensor.to(device=self._device, dtype=self._dtype)
 
-    def refuse_unread(self) -> None:
-        """Check that every tensor was read.
+    def refuse_unread(self, besides: Collection[str] = ()) -> None:
+        """Check that every tensor was read, `besides` those that may stay.
 
         Raises:
             ConfigError: naming tensors that the architecture does not know.
         """
-        if self._unread:
-            some = ", ".join(sorted(self._unread)[:3])
+        unread = sorted(self._unread - set(besides))
+        if unread:
+            some = ", ".join(unread[:3])
             raise ConfigError(
-                f"{self._folder} holds {len(self._unread)} tensors that its architecture does not "
+                f"{self._folder} holds {len(unread)} tensors that its architecture does not "
                 f"know ({some}, ..): a checkpoint of another model type or with adapters; merge "
                 "adapters before loading"
             )
