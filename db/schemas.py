@@ -11,12 +11,13 @@ from db.columns import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.evaluation import DType, EvaluationRequest
-from specdec_core.records import EvaluationSummary, PhaseSeconds
+from specdec_core.records import DifferenceKind, EvaluationSummary, PhaseSeconds
 from specdec_core.skip import SkipConfig
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 ProfileStatus = Literal["active", "retired", "rejected"]
 ResultStatus = Literal["done", "failed"]
+MetricChangeKind = Literal["relative", "difference"]
 
 
 class Interval(Record):
@@ -117,7 +118,12 @@ class HeldoutComparison(Record):
     acceptance_change: Interval = Field(description="relative: sparse / dense - 1")
     metric_dense: float | None = None
     metric_sparse: float | None = None
-    metric_change: Interval | None = Field(None, description="relative: sparse / dense - 1")
+    metric_change: Interval | None = Field(None, description="as `metric_change_kind` says")
+    metric_change_kind: MetricChangeKind = Field(
+        "relative",
+        description="'relative': sparse / dense - 1; 'difference': sparse - dense, where the dense "
+        "metric is too close to 0 for a ratio",
+    )
     tokens_per_s_dense: float
     tokens_per_s_sparse: float
     speedup: Interval = Field(description="sparse over dense, ratio of totals, same drafter")
@@ -194,14 +200,13 @@ class StepTime(Record):
 
 
 class LayerStatistics(Record):
-    """What one transformer block costs and changes."""
+    """What the halves of one transformer block change."""
 
     layer: int = Field(ge=0, description="0-based block")
-    attention_s: float | None = Field(None, description="seconds of the attention half")
-    mlp_s: float | None = Field(None, description="seconds of the MLP half")
-    similarity: float | None = Field(None, description="mean cosine of block input and output")
-    attention_similarity: float | None = Field(None, description="the same for the first half")
-    mlp_similarity: float | None = Field(None, description="the same for the second half")
+    attention_similarity: float | None = Field(
+        None, description="mean cosine of the residual stream before and after the attention half"
+    )
+    mlp_similarity: float | None = Field(None, description="the same for the MLP half")
 
 
 class CalibrationRecord(Record):
@@ -212,12 +217,25 @@ class CalibrationRecord(Record):
     dtype: DType
     hardware: str = Field(min_length=1, description="processor or accelerator, threads")
     skip: str = Field("", description="canonical skip set, empty for dense")
-    batch_size: int = Field(1, ge=1)
     context_tokens: int = Field(ge=0, description="committed tokens in the cache when timed")
     curve: tuple[StepTime, ...] = Field(min_length=1)
     layers: tuple[LayerStatistics, ...] = ()
     run_id: str | None = None
     created_at: AwareDatetime = Field(default_factory=utc_now)
+
+
+class CellDifference(Record):
+    """Where one item's output leaves the autoregressive one."""
+
+    item_id: str
+    position: int = Field(ge=0, description="0-based output position of the first difference")
+    gap: float | None = Field(
+        None, description="the target's best minus second best logit there, where it is known"
+    )
+    kind: DifferenceKind = Field(
+        description="'tie' where rounding may decide, else 'defect'; 'unknown' without a gap to "
+        "judge by"
+    )
 
 
 class CellFigures(Record):
@@ -230,8 +248,12 @@ class CellFigures(Record):
     metric: float | None = Field(None, description="mean task score, in [0, 1]")
     tokens_per_s: float
     speedup: Interval | None = Field(None, description="over autoregressive, ratio of totals")
-    num_identical: int | None = Field(None, description="items equal to autoregressive output")
-    num_ties: int | None = Field(None, description="items that differ first at a numeric tie")
+    num_identical: int = Field(0, ge=0, description="items equal to autoregressive output")
+    num_ties: int = Field(0, ge=0, description="items that differ first at a numeric tie")
+    num_defects: int = Field(0, ge=0, description="items that differ beyond what rounding explains")
+    differences: tuple[CellDifference, ...] = Field(
+        (), description="one per item that is not equal to autoregressive output"
+    )
     peak_memory_bytes: int | None = None
 
 

@@ -12,10 +12,9 @@ from db.schemas import CalibrationRecord
 from flows import artifacts, drivers
 from flows.measurements import curve_table, layer_table
 from flows.runs import is_worth_retrying, run_name
-from specdec_core.config.build import build_config
 from specdec_core.config.calibration import CalibrationConfig
-from specdec_core.config.domains import search_defaults
 from specdec_core.config.settings import Settings
+from tasks.calibration import calibration_config
 
 
 @flow(name="calibrate", flow_run_name=lambda: run_name("domain", "target"))
@@ -41,16 +40,6 @@ def calibrate(
     artifacts.publish_table(curve_table(record), artifacts.artifact_key(key, "step-time"))
     artifacts.publish_table(layer_table(record), artifacts.artifact_key(key, "layers"))
     return Completed(message=f"measured {title}", data=record.run_id)
-
-
-def calibration_config(domain: str, given: dict[str, object]) -> CalibrationConfig:
-    """Return the resolved calibration; the target is that of the domain where none is given.
-
-    Raises:
-        ConfigError: for an unknown domain, or a value outside its range.
-    """
-    defaults = {"domain": domain, "target": search_defaults(domain)["target"]}
-    return build_config(CalibrationConfig, defaults, given)
 
 
 @task(

@@ -71,6 +71,11 @@ def _add_search(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     )
     search.add_argument("domain", help=f"task domain: {', '.join(DOMAINS)}")
     add_config_flags(search, SearchConfig, leave_out={"domain"}, has_domain_defaults=True)
+    search.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="try configurations again that an earlier run left out because they failed twice",
+    )
     flow = _verb(
         verbs,
         "flow",

@@ -5,8 +5,6 @@ Flows and the command line call these, so that both do the same work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from db.schemas import CalibrationRecord
 from db.store import Store
 from specdec_core.config.benchmark import BenchmarkConfig
@@ -17,12 +15,10 @@ from tasks.benchmark import BenchmarkReport, run_benchmark
 from tasks.calibration import run_calibration
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.pool import PoolFactory, pool_factory
-from tasks.report import Progress, SearchReport
+from tasks.report import OnProgress, SearchReport
+from tasks.runtime import LogLine
 from tasks.search import run_search
 from tasks.sinks import open_tracker
-
-LogLine = Callable[[str], None]
-OnProgress = Callable[[Progress], None]
 
 
 def search(
@@ -32,8 +28,9 @@ def search(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
+    retries_failed: bool = False,
 ) -> SearchReport:
-    """Run one search with the store, workers and tracker of `settings`.
+    """Run one search with the store, workers and tracker of `settings`; see `run_search`.
 
     Raises:
         ConfigError: if something cannot be used.
@@ -49,6 +46,7 @@ def search(
             log=log,
             progress=progress,
             flow_run_id=flow_run_id,
+            retries_failed=retries_failed,
         )
 
 
@@ -85,7 +83,7 @@ def benchmark(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
-    kind: str = "benchmark",
+    kind: str,
 ) -> BenchmarkReport:
     """Run one benchmark with the store, workers and tracker of `settings`.
 

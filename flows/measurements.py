@@ -60,6 +60,27 @@ def cell_table(report: BenchmarkReport) -> TableView:
     )
 
 
+def difference_table(report: BenchmarkReport) -> TableView:
+    """Every output that is not the autoregressive one, and whether rounding explains it."""
+    return TableView(
+        "Outputs that differ from autoregressive decoding",
+        ("domain", "drafter", "item", "first difference, output position", "logit gap", "kind"),
+        tuple(
+            (
+                cell.domain,
+                cell.drafter,
+                found.item_id,
+                str(found.position),
+                number(found.gap, 6),
+                found.kind,
+            )
+            for cell in report.cells
+            if cell.figures is not None
+            for found in cell.figures.differences
+        ),
+    )
+
+
 def regression_table(report: BenchmarkReport) -> TableView:
     """Figures that fell below the baseline beyond doubt."""
     return TableView(
@@ -86,6 +107,9 @@ def headline(report: BenchmarkReport) -> str:
     parts = [f"{len(report.cells)} cells measured"]
     if failed:
         parts.append(f"{failed} failed")
+    num_defects = sum(cell.figures.num_defects for cell in report.cells if cell.figures)
+    if num_defects:
+        parts.append(f"{num_defects} outputs differ beyond what rounding explains")
     if report.baseline_run_id is not None:
         parts.append(f"no regression against run {report.baseline_run_id[:8]}")
     return ", ".join(parts)
@@ -97,6 +121,9 @@ def benchmark_markdown(report: BenchmarkReport) -> str:
     if report.regressions:
         parts = [f"# ❌ {headline(report)}", regression_table(report).to_markdown()]
     parts.append(cell_table(report).to_markdown())
+    differences = difference_table(report)
+    if differences.rows:
+        parts.append(differences.to_markdown())
     if report.notes:
         parts.append("\n".join(f"- {note}" for note in report.notes))
     parts.append(
@@ -110,9 +137,11 @@ def _cell_row(cell: BenchmarkCell) -> tuple[str, ...]:
     figures = cell.figures
     if figures is None:
         return cell.domain, cell.drafter, f"failed: {cell.error}", *(ABSENT,) * 4
-    same = (
-        ABSENT if figures.num_identical is None else f"{figures.num_identical}/{figures.num_items}"
+    counts = {"tie": figures.num_ties, "defect": figures.num_defects}
+    others = ", ".join(
+        f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count
     )
+    same = f"{figures.num_identical}/{figures.num_items}" + (f" ({others})" if others else "")
     return (
         cell.domain,
         cell.drafter,

@@ -63,7 +63,7 @@ def comparison_table(report: SearchReport) -> TableView:
                 "task metric",
                 number(heldout.metric_dense, 4),
                 number(heldout.metric_sparse, 4),
-                change(heldout.metric_change),
+                change(heldout.metric_change, heldout.metric_change_kind),
             ),
             (
                 "tokens per second",

@@ -39,15 +39,18 @@ def tss_search(
     suite: str | None = None,
     seed: int | None = None,
     dtype: str | None = None,
+    retry_failed: bool | None = None,
 ) -> State[str]:
     """Search, validate on held-out items and publish a skip profile; see SearchConfig.
 
-    A parameter that is not given takes the default of the domain. The state carries the id of
-    the stored run; its message is the result in one sentence.
+    A parameter that is not given takes the default of the domain. With `retry_failed`,
+    configurations that an earlier run left out because they failed are tried again. The state
+    carries the id of the stored run; its message is the result in one sentence.
     """
     given = dict(locals())  # the parameters, as nothing else has been assigned yet
+    del given["retry_failed"]
     config = check_parameters(given.pop("domain"), given)
-    report = search(config)
+    report = search(config, retries_failed=bool(retry_failed))
     leave_artifacts(report)
     return Completed(message=report.headline, data=report.run_id)
 
@@ -72,7 +75,7 @@ def check_parameters(
     retry_delay_seconds=2,
     retry_condition_fn=is_worth_retrying,
 )
-def search(config: SearchConfig) -> SearchReport:
+def search(config: SearchConfig, *, retries_failed: bool = False) -> SearchReport:
     """Run the search; a second try continues with what is stored."""
     bar = artifacts.ProgressBar(f"tss-search-{config.domain}")
     report = run_search_here(
@@ -81,6 +84,7 @@ def search(config: SearchConfig) -> SearchReport:
         log=get_run_logger().info,
         progress=bar,
         flow_run_id=str(flow_run.id),
+        retries_failed=retries_failed,
     )
     bar.finish(report.headline)
     return report

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from db.schemas import Interval
+from db.schemas import Interval, MetricChangeKind
 
 ABSENT = "-"
 
@@ -53,11 +53,12 @@ def share(value: float | None) -> str:
     return ABSENT if value is None else f"{value:+.1%}"
 
 
-def change(interval: Interval | None) -> str:
-    """Return a relative change with its interval."""
+def change(interval: Interval | None, kind: MetricChangeKind = "relative") -> str:
+    """Return a change with its interval: in per cent, or a plain difference as it is."""
     if interval is None:
         return ABSENT
-    return f"{interval.estimate:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]"
+    form = "+.1%" if kind == "relative" else "+.4f"
+    return f"{interval.estimate:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
 
 
 def ratio(interval: Interval | None) -> str:

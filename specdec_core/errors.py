@@ -21,10 +21,6 @@ class CacheDesyncError(SpecDecError):
     """The key-value cache and the committed tokens disagree; continuing would corrupt output."""
 
 
-class LosslessnessError(SpecDecError):
-    """Speculative output differs from the target's own where it must not."""
-
-
 class MeasurementError(SpecDecError):
     """A measurement cannot be trusted or was asked for without what it needs."""
 

@@ -133,7 +133,7 @@ class _Run:
         is_replay = request.mode == "replay"
         config = NoDrafter() if is_replay else request.drafter
         # One drafter per batch slot; what it remembers between requests is its own state scope.
-        self._drafters = [make_drafter(config) for _ in range(request.batch_size)]
+        self._drafters = [make_drafter(config) for _ in rendered.ids[: request.batch_size]]
         self._replayed: Drafter | None = make_drafter(request.drafter) if is_replay else None
         has_stops = template.stop_strings and request.stop_policy == "stop_string"
         self._stop_check = StopStrings(target.tokenizer, template) if has_stops else None
@@ -154,6 +154,7 @@ class _Run:
             synchronize=_synchronizer(self._target.device),
             should_stop=self._should_stop,
             num_top_k=replayed.needs.top_k if replayed else 0,
+            record_gaps=self._request.record_gaps,
         )
         if replayed is None:
             return generations, [generation.trace for generation in generations]
@@ -188,6 +189,7 @@ class _Run:
             score=score(item.metric, extraction.answer, item),
             raw_score=score(item.metric, text, item),
             trace=trace,
+            gaps=generation.gaps,
             seconds=generation.phases.decode if is_alone else None,
         )
 

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from specdec_core.config.base import Record
 
+ModelKind = Literal["base", "chat"]
 FinishReason = Literal["stop_token", "stop_string", "length"]
+DifferenceKind = Literal["tie", "defect", "unknown"]
 
 
 class StepTrace(Record):
@@ -65,11 +67,14 @@ class SampleResult(Record):
     score: float | None = Field(None, description="task metric on the answer, in [0, 1]")
     raw_score: float | None = Field(None, description="task metric on the untrimmed text")
     trace: StepTrace
+    gaps: tuple[float, ...] = Field(
+        (), description="best minus second best logit per output position, where asked for"
+    )
     seconds: float | None = Field(None, description="decode seconds, only where batch size is 1")
 
 
 class EvaluationSummary(Record):
-    """Pooled figures of one evaluation; every one is a function of its samples."""
+    """Pooled figures of one evaluation: functions of its samples and of its seconds by phase."""
 
     num_samples: int
     num_scored: int = Field(description="samples with a reference and a metric")

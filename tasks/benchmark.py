@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import Field
@@ -17,22 +17,22 @@ from specdec_core.config.domains import check_domain
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.errors import DataError
+from specdec_core.records import SampleResult
 from specdec_core.skip import SkipConfig
-from tasks.cells import cell_of
+from tasks.cells import BASELINE_METHOD, cell_of, differing_items
 from tasks.dispatch import Answer, Dispatcher
 from tasks.jobs import JobFailure, StopCheck
 from tasks.mirrored import ChildRun
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, Workload, prepare
 from tasks.regression import BaselineComparison, Regression, compare_with_baseline
-from tasks.report import Progress
+from tasks.report import OnProgress, Progress
 from tasks.runtime import LogLine, provenance, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
 
 KIND = "benchmark"
-BASELINE_METHOD = "none"
 
 
 class BenchmarkReport(Record):
@@ -65,7 +65,7 @@ def run_benchmark(
     *,
     tracker: Tracker | None = None,
     log: LogLine = logger.info,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: OnProgress = lambda _progress: None,
     should_stop: StopCheck = lambda: False,
     flow_run_id: str | None = None,
     kind: str = KIND,
@@ -75,7 +75,7 @@ def run_benchmark(
 
     Each repeat goes through all methods of a domain, every second one backwards, on one worker,
     so that a machine that drifts touches them alike. What was measured under the same session
-    name is not measured again.
+    name is not measured again; what failed is tried again by every run.
 
     Args:
         config: The grid.
@@ -104,7 +104,7 @@ def run_benchmark(
         kind, name, config.model_dump(mode="json"), provenance(settings), flow_run_id
     )
     tracker = tracker or NullTracker()
-    dispatcher = Dispatcher(store, start_pool, run.id, should_stop=should_stop)
+    dispatcher = Dispatcher(store, start_pool, run.id, should_stop=should_stop, retries_failed=True)
     with (
         mirrored_run(store, run, tracker) as metrics,
         contextlib.closing(dispatcher),
@@ -152,29 +152,46 @@ class _Driver:
         grid: Sequence[Sequence[_Cell]],
         run_id: str,
         tracker: Tracker,
-        progress: Callable[[Progress], None],
+        progress: OnProgress,
     ) -> tuple[BenchmarkCell, ...]:
         """Measure domain by domain; return and store every cell."""
         total = sum(len(cell.requests) for cells in grid for cell in cells)
         num_done, stored = 0, []
         for cells in grid:
-            self.dispatcher.submit([("cell", request) for request in _alternating(cells)])
-            while not self.dispatcher.is_idle:
-                for answer in self.dispatcher.wait():
-                    self._note(answer)
-                    num_done += 1
-                    domain = answer.request.domain
-                    progress(Progress(stage="cells", done=num_done, total=total, text=domain))
+            for answer in self._answers("cell", _alternating(cells)):
+                num_done += 1
+                domain = answer.request.domain
+                progress(Progress(stage="cells", done=num_done, total=total, text=domain))
+            gaps = self._gaps(cells)
             for cell in cells:
-                stored.append(self._store_cell(cell, cells[0], run_id))
+                stored.append(self._store_cell(cell, cells[0], run_id, gaps))
                 tracker.child(run_id, ChildRun.of_cell(stored[-1]))
         return tuple(stored)
 
-    def _note(self, answer: Answer) -> None:
-        if isinstance(answer.result, JobFailure):
-            self.failures[answer.request.key] = answer.result
+    def _answers(self, role: str, requests: Sequence[EvaluationRequest]) -> Iterator[Answer]:
+        """Have requests answered; yield each answer once its failure, if any, is noted."""
+        self.dispatcher.submit([(role, request) for request in requests])
+        while not self.dispatcher.is_idle:
+            for answer in self.dispatcher.wait():
+                if isinstance(answer.result, JobFailure):
+                    self.failures[answer.request.key] = answer.result
+                yield answer
 
-    def _store_cell(self, cell: _Cell, plain: _Cell, run_id: str) -> BenchmarkCell:
+    def _gaps(self, cells: Sequence[_Cell]) -> dict[str, SampleResult]:
+        """Autoregressive outputs with logit gaps, of the items that a method answered otherwise."""
+        plain, *others = (cell.requests[0] for cell in cells)
+        item_ids = differing_items(self.store, plain, others)
+        if not item_ids:
+            return {}
+        untimed = {"item_ids": item_ids, "record_gaps": True, "is_timed": False, "repetition": ""}
+        request = plain.model_copy(update=untimed)
+        self.log(f"{plain.domain}: {len(item_ids)} outputs differ, looking at their logit gaps")
+        list(self._answers("gaps", [request]))
+        return {sample.item_id: sample for sample in self.store.evaluations.samples(request.key)}
+
+    def _store_cell(
+        self, cell: _Cell, plain: _Cell, run_id: str, gaps: Mapping[str, SampleResult]
+    ) -> BenchmarkCell:
         made = cell_of(
             self.store,
             run_id,
@@ -183,6 +200,7 @@ class _Driver:
             requests=cell.requests,
             baseline=plain.requests,
             failures=self.failures,
+            gaps=gaps,
         )
         self.store.benchmarks.put(made)
         figures = made.figures
@@ -197,7 +215,7 @@ def _grid(
     """Return the cells by domain, autoregressive first; everything is checked here."""
     grid = []
     for domain in config.domains:
-        check_domain(domain)
+        check_domain(domain, config.suite)
         workload = prepare_workload(config.target, domain, config.suite, config.dtype, settings)
         SkipConfig.parse(config.skip).validate(workload.target.num_layers)
         ids = sorted(item.id for item in workload.suite.items)[: config.num_items]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from db.schemas import CalibrationRecord, LayerStatistics, StepTime
 from db.store import Store
+from specdec_core.config.build import build_config
 from specdec_core.config.calibration import CalibrationConfig, CalibrationRequest
+from specdec_core.config.domains import search_defaults
 from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
 from specdec_core.errors import (
@@ -24,7 +26,7 @@ from tasks.ending import note_end
 from tasks.jobs import JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
 from tasks.prepare import Preparer, Workload, prepare
-from tasks.report import Progress
+from tasks.report import OnProgress, Progress
 from tasks.runtime import LogLine, provenance, run_log
 
 if TYPE_CHECKING:
@@ -33,6 +35,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KIND = "calibrate"
+
+
+def calibration_config(domain: str, given: Mapping[str, Any]) -> CalibrationConfig:
+    """Return the resolved calibration; the target is that of the domain where none is given.
+
+    Raises:
+        ConfigError: for an unknown domain, or a value outside its range.
+    """
+    of_domain = search_defaults(domain, given.get("suite"))
+    defaults = {name: of_domain[name] for name in ("domain", "target") if name in of_domain}
+    return build_config(CalibrationConfig, defaults, given)
 
 
 def calibration_request(config: CalibrationConfig, workload: Workload) -> CalibrationRequest:
@@ -60,7 +73,7 @@ def run_calibration(
     start_pool: PoolFactory,
     *,
     log: LogLine = logger.info,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: OnProgress = lambda _progress: None,
     should_stop: StopCheck = lambda: False,
     flow_run_id: str | None = None,
     prepare_workload: Preparer = prepare,

@@ -1,11 +1,12 @@
-"""One benchmark cell from its stored evaluations: pooled figures and paired speedup."""
+"""One benchmark cell from its stored evaluations: figures, paired speedup, differences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from db.schemas import BenchmarkCell, CellFigures, CellSample, Interval
+from db.schemas import BenchmarkCell, CellDifference, CellFigures, CellSample, Interval
 from db.store import Store
+from specdec_core.bench.differences import TIE_GAPS, first_difference
 from specdec_core.bench.statistics import RequestTimes, speedup_interval
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import MeasurementError
@@ -13,6 +14,8 @@ from specdec_core.records import SampleResult
 from tasks.heldout import to_interval
 from tasks.jobs import JobFailure
 from tasks.prepare import Workload
+
+BASELINE_METHOD = "none"
 
 Repeats = Sequence[tuple[SampleResult, ...]]
 
@@ -26,6 +29,7 @@ def cell_of(
     requests: Sequence[EvaluationRequest],
     baseline: Sequence[EvaluationRequest],
     failures: Mapping[str, JobFailure],
+    gaps: Mapping[str, SampleResult],
 ) -> BenchmarkCell:
     """Return the cell of one method in one domain.
 
@@ -37,6 +41,8 @@ def cell_of(
         requests: One evaluation per repeat.
         baseline: The same with autoregressive decoding.
         failures: What failed, by evaluation key; a cell with a failure has no figures.
+        gaps: Autoregressive outputs with logit gaps, by item; those of items that this method
+            answered differently are read.
     """
     failed = next((failures[r.key] for r in (*requests, *baseline) if r.key in failures), None)
     figures: CellFigures | None = None
@@ -47,7 +53,11 @@ def cell_of(
         mine = [store.evaluations.samples(request.key) for request in requests]
         plain = [store.evaluations.samples(request.key) for request in baseline]
         samples = _cell_samples(mine, plain)
-        figures = _figures(store, requests, mine, plain, samples, is_plain=method == "none")
+        threshold = TIE_GAPS[workload.target.dtype]
+        differences = _differences(mine[0], plain[0], gaps, threshold)
+        figures = _figures(
+            store, requests, plain, samples, differences, is_plain=method == BASELINE_METHOD
+        )
     return BenchmarkCell(
         run_id=run_id,
         target=workload.target.reference,
@@ -67,6 +77,46 @@ def cell_of(
     )
 
 
+def differing_items(
+    store: Store, plain: EvaluationRequest, others: Sequence[EvaluationRequest]
+) -> tuple[str, ...]:
+    """Return the items that one of `others` answered otherwise than `plain`, in its order.
+
+    Evaluations that are not stored as done answer nothing.
+    """
+    expected = {s.item_id: s.token_ids for s in store.evaluations.samples(plain.key)}
+    differing = {
+        sample.item_id
+        for other in others
+        for sample in store.evaluations.samples(other.key)
+        if sample.token_ids != expected.get(sample.item_id, sample.token_ids)
+    }
+    return tuple(item_id for item_id in plain.item_ids if item_id in differing)
+
+
+def _differences(
+    mine: Sequence[SampleResult],
+    plain: Sequence[SampleResult],
+    gaps: Mapping[str, SampleResult],
+    threshold: float,
+) -> tuple[CellDifference, ...]:
+    """Where each output leaves the autoregressive one, and whether rounding explains it."""
+    found = []
+    for one, reference in zip(mine, plain, strict=True):
+        recorded = gaps.get(one.item_id)
+        # Gaps of another output, from a target that does not repeat itself, judge nothing.
+        is_same = recorded is not None and recorded.token_ids == reference.token_ids
+        known = recorded.gaps if recorded is not None and is_same else None
+        first = first_difference(reference.token_ids, one.token_ids, known, threshold)
+        if first is not None:
+            found.append(
+                CellDifference(
+                    item_id=one.item_id, position=first.position, gap=first.gap, kind=first.kind
+                )
+            )
+    return tuple(found)
+
+
 def _cell_samples(mine: Repeats, plain: Repeats) -> tuple[CellSample, ...]:
     return tuple(
         CellSample(
@@ -83,9 +133,9 @@ def _cell_samples(mine: Repeats, plain: Repeats) -> tuple[CellSample, ...]:
 def _figures(
     store: Store,
     requests: Sequence[EvaluationRequest],
-    mine: Repeats,
     plain: Repeats,
     samples: tuple[CellSample, ...],
+    differences: tuple[CellDifference, ...],
     *,
     is_plain: bool,
 ) -> CellFigures:
@@ -95,7 +145,7 @@ def _figures(
     rows = [store.evaluations.row(request.key) for request in requests]
     tokens = sum(max(0, sample.num_tokens - 1) * len(sample.seconds) for sample in samples)
     seconds = sum(sum(sample.seconds) for sample in samples)
-    same = sum(a.token_ids == b.token_ids for a, b in zip(mine[0], plain[0], strict=True))
+    kinds = [difference.kind for difference in differences]
     return CellFigures(
         num_items=summary.num_samples,
         num_tokens=summary.num_tokens,
@@ -104,7 +154,10 @@ def _figures(
         metric=summary.metric,
         tokens_per_s=tokens / seconds if seconds else 0.0,
         speedup=None if is_plain else _speedup(samples, plain),
-        num_identical=same,
+        num_identical=len(samples) - len(differences),
+        num_ties=kinds.count("tie"),
+        num_defects=kinds.count("defect"),
+        differences=differences,
         peak_memory_bytes=max((row.peak_memory_bytes or 0) for row in rows if row) or None,
     )
 

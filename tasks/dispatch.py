@@ -139,7 +139,9 @@ class Dispatcher:
             return None
         self.num_failed += 1
         logger.warning(
-            "evaluation %s failed %d times before and is left out", request.key[:12], row.attempts
+            "evaluation %s failed %d times before and is left out; --retry-failed tries it again",
+            request.key[:12],
+            row.attempts,
         )
         failure = JobFailure(
             kind="error", error_type=row.error_type or "Error", message=row.error or "unknown"

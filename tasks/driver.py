@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specdec_core.records import EvaluationSummary
@@ -16,13 +15,11 @@ from tasks.heldout import HeldoutPlan, plan_heldout
 from tasks.jobs import JobFailure
 from tasks.mirrored import ChildRun
 from tasks.plan import Plan
-from tasks.report import Progress, SearchCosts
+from tasks.report import OnProgress, Progress, SearchCosts
 from tasks.runtime import LogLine
 from tasks.sinks import Tracker
 
 logger = logging.getLogger(__name__)
-
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(slots=True)

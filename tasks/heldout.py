@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from db.schemas import HeldoutComparison, Interval
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind
 from db.store import Store
 from specdec_core.bench.statistics import (
     IntervalEstimate,
@@ -117,7 +117,7 @@ def _comparison(
     notes: list[str],
 ) -> HeldoutComparison:
     columns_dense, columns_sparse = _acceptance_columns(dense), _acceptance_columns(sparse)
-    metric_dense, metric_sparse, metric_change = _metric_change(dense, sparse, notes)
+    metric = _metric_change(dense, sparse, notes)
     dense_times, sparse_times = _paired_times(dense, sparse)
     plain_times, sparse_against_plain = _paired_times(plain, sparse)
     return HeldoutComparison(
@@ -127,9 +127,10 @@ def _comparison(
         acceptance_change=to_interval(
             relative_change_of_pooled_ratios(columns_dense, columns_sparse)
         ),
-        metric_dense=metric_dense,
-        metric_sparse=metric_sparse,
-        metric_change=metric_change,
+        metric_dense=metric.dense,
+        metric_sparse=metric.sparse,
+        metric_change=metric.change,
+        metric_change_kind=metric.kind,
         tokens_per_s_dense=_ratio(dense_times.tokens, dense_times.seconds),
         tokens_per_s_sparse=_ratio(sparse_times.tokens, sparse_times.seconds),
         speedup=to_interval(speedup_interval(sparse_times, dense_times)),
@@ -145,12 +146,22 @@ def metric_interval(
     dense: Sequence[SampleResult], sparse: Sequence[SampleResult]
 ) -> Interval | None:
     """Relative change of the metric on paired items; None where it is not defined."""
-    return _metric_change(dense, sparse, [])[2]
+    return _metric_change(dense, sparse, []).change
+
+
+@dataclass(frozen=True, slots=True)
+class _MetricChange:
+    """Mean scores of both sides and how they differ; empty where nothing is scored."""
+
+    dense: float | None = None
+    sparse: float | None = None
+    change: Interval | None = None
+    kind: MetricChangeKind = "relative"
 
 
 def _metric_change(
     dense: Sequence[SampleResult], sparse: Sequence[SampleResult], notes: list[str]
-) -> tuple[float | None, float | None, Interval | None]:
+) -> _MetricChange:
     """Mean scores of both and the relative change; the plain difference near zero."""
     pairs = [
         (one.score, other.score)
@@ -158,18 +169,18 @@ def _metric_change(
         if one.score is not None and other.score is not None
     ]
     if not pairs:
-        return None, None, None
+        return _MetricChange()
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     means = sum(before) / len(pairs), sum(after) / len(pairs)
     if means[0] >= SMALL_METRIC:
         try:
-            return *means, to_interval(relative_change_of_means(before, after))
+            return _MetricChange(*means, to_interval(relative_change_of_means(before, after)))
         except MeasurementError:
             notes.append(
                 "the dense metric is too close to 0 on these items for a relative interval"
             )
     notes.append("the change of the metric is an absolute difference")
-    return *means, to_interval(difference_of_means(before, after))
+    return _MetricChange(*means, to_interval(difference_of_means(before, after)), "difference")
 
 
 def to_interval(estimate: IntervalEstimate) -> Interval:
@@ -242,12 +253,13 @@ def _paired_times(
         raise MeasurementError(
             "no held-out item has timed output of two tokens on both sides: raise max_new_tokens"
         )
-    return tuple(  # type: ignore[return-value]  # two sides, two records
-        RequestTimes(
-            [float(len(pair[side].token_ids) - 1) for pair in usable],
-            [float(pair[side].seconds or 0.0) for pair in usable],
-        )
-        for side in (0, 1)
+    return _times([a for a, _ in usable]), _times([b for _, b in usable])
+
+
+def _times(samples: Sequence[SampleResult]) -> RequestTimes:
+    return RequestTimes(
+        [float(len(sample.token_ids) - 1) for sample in samples],
+        [sample.seconds or 0.0 for sample in samples],
     )
 
 

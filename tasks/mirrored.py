@@ -115,6 +115,9 @@ def cell_metrics(cell: BenchmarkCell) -> dict[str, float | None]:
         "speedup": speedup.estimate if speedup else None,
         "speedup_low": speedup.low if speedup else None,
         "speedup_high": speedup.high if speedup else None,
+        "num_identical": cell.figures.num_identical,
+        "num_ties": cell.figures.num_ties,
+        "num_defects": cell.figures.num_defects,
     }
 
 

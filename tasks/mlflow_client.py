@@ -51,7 +51,7 @@ class MlflowMirror:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        with _faults(url), file_lock(home / "locks" / "mlflow"):
+        with _faults(without_password(url)), file_lock(home / "locks" / "mlflow"):
             from mlflow.tracking import MlflowClient
 
             logging.getLogger("mlflow").setLevel(logging.WARNING)
@@ -144,6 +144,11 @@ class MlflowMirror:
             self.client.log_batch(mlflow_id, metrics=logged, tags=tags)
         for start in range(0, len(params), _BATCH_PARAMETERS):
             self.client.log_batch(mlflow_id, params=params[start : start + _BATCH_PARAMETERS])
+
+
+def without_password(url: str) -> str:
+    """Return an address for messages, a password in it hidden."""
+    return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
 
 
 def _name(text: str) -> str:

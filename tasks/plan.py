@@ -67,8 +67,7 @@ def plan_search(
     Raises:
         ConfigError: if domain, target, suite, split, units or type cannot be used.
     """
-    if config.suite is None:  # a suite of the user's own may name a domain of its own
-        check_domain(config.domain)
+    check_domain(config.domain, config.suite)
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
     drawn = split(workload.suite, config.num_selection, config.num_heldout, seed=config.seed)
     units = candidates(config.units, workload.target.num_layers, config.protect_ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from db.schemas import HeldoutComparison, Interval, ProfileScores, SkipProfile
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind, ProfileScores, SkipProfile
 from db.store import Store
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ProfileNotFoundError
@@ -46,7 +46,7 @@ def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig
     if faults:
         return Decision("did not hold", f"{label} did not hold on held-out items: {faults[0]}")
     found, metric = heldout.comparison, heldout.comparison.metric_change
-    change = f", metric {_in_words(metric)}" if metric else ""
+    change = f", metric {_in_words(metric, found.metric_change_kind)}" if metric else ""
     return Decision(
         "published",
         f"{label} holds on {found.num_items} held-out items: acceptance "
@@ -55,18 +55,24 @@ def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig
     )
 
 
-def _in_words(change: Interval) -> str:
-    return f"{change.estimate:+.1%} ({change.low:+.1%} to {change.high:+.1%})"
+def _in_words(change: Interval, kind: MetricChangeKind = "relative") -> str:
+    estimate, low, high = (_signed(end, kind) for end in (change.estimate, change.low, change.high))
+    return f"{estimate} ({low} to {high})"
+
+
+def _signed(value: float, kind: MetricChangeKind) -> str:
+    return f"{value:+.1%}" if kind == "relative" else f"{value:+.4f}"
 
 
 def _faults(found: HeldoutComparison, config: SearchConfig) -> list[str]:
     """Every rule that the comparison breaks, in words."""
     faults = []
-    metric, acceptance, speed = found.metric_change, found.acceptance_change, found.speedup
+    metric, kind = found.metric_change, found.metric_change_kind
+    acceptance, speed = found.acceptance_change, found.speedup
     if metric is not None and metric.estimate < config.epsilon_metric:
         faults.append(
-            f"the metric changed by {_in_words(metric)}, below the tolerance of "
-            f"{config.epsilon_metric:+.1%}"
+            f"the metric changed by {_in_words(metric, kind)}, below the tolerance of "
+            f"{_signed(config.epsilon_metric, kind)}"
         )
     if acceptance.estimate < config.epsilon_acceptance:
         faults.append(

@@ -11,6 +11,7 @@ from ray.exceptions import RayError
 
 from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
 from specdec_core.errors import ConfigError, WorkerLostError
+from tasks.runtime import resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def connect(settings: Settings) -> bool:
             logging_level=logging.ERROR,
             **options,
         )
-    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+    except (OSError, RuntimeError, ValueError, RayError) as error:
         raise WorkerLostError(
             f"Ray at {settings.ray_address!r} cannot be used ({type(error).__name__}: {error}): "
             "check SPECDEC_RAY_ADDRESS, that the cluster runs, and RAY_AUTH_MODE and "
@@ -53,7 +54,7 @@ def connect(settings: Settings) -> bool:
 
 def worker_resources(settings: Settings) -> dict[str, float]:
     """What one worker occupies: one GPU, or its threads on the CPU."""
-    if settings.device.startswith("cuda"):
+    if resolve_device(settings.device).startswith("cuda"):
         return {"num_gpus": 1, "num_cpus": 1}
     return {"num_cpus": settings.threads}
 

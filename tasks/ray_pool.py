@@ -12,7 +12,6 @@ from typing import Any, Self
 import ray
 from ray.exceptions import (
     ActorUnschedulableError,
-    GetTimeoutError,
     OutOfMemoryError,
     RayError,
     RayTaskError,
@@ -35,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 _GET_TIMEOUT_S = 60.0
+# Jobs stay on one thread, so that OpenMP keeps one team of threads: with a second team it counts
+# more threads than cores and stops spinning at all. `stop` is heard on a thread of its own.
+_CONTROL = "control"
 _MAX_START_FAILURES = 3
 
 
@@ -133,7 +135,7 @@ class RayPool:
         for worker in self._workers:
             worker.group.clear()
             if worker.job is not None:
-                worker.actor.stop.remote()
+                worker.actor.stop.options(concurrency_group=_CONTROL).remote()
 
     def close(self) -> None:
         """End every worker of this pool, and Ray if this pool started it."""
@@ -158,10 +160,9 @@ class RayPool:
 
     def _start_worker(self) -> _Worker:
         actor: Any = (
-            ray.remote(ModelWorker)
+            ray.remote(concurrency_groups={_CONTROL: 1})(ModelWorker)
             .options(
                 **worker_resources(self._settings),
-                max_concurrency=2,
                 max_restarts=0,
                 max_task_retries=0,
                 runtime_env={"env_vars": worker_environment(self._settings)},
@@ -185,7 +186,13 @@ class RayPool:
         waiting = {worker.ref: worker for worker in self._workers if worker.ref is not None}
         if not waiting:
             return
-        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=timeout_s)
+        try:
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=timeout_s)
+        except RayError as error:
+            raise WorkerLostError(
+                f"the Ray cluster at {self._settings.ray_address!r} is gone ({error}): results "
+                "are stored, the same command continues"
+            ) from error
         for ref in ready:
             self._finish(waiting[ref])
         for worker in waiting.values():
@@ -201,7 +208,7 @@ class RayPool:
         """Take the answer of a worker whose reference is ready, or replace the worker."""
         try:
             answer = ray.get(worker.ref, timeout=_GET_TIMEOUT_S)
-        except (RayError, GetTimeoutError) as error:
+        except RayError as error:
             self._replace(worker, error)
             return
         worker.ref = None

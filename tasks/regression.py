@@ -55,11 +55,17 @@ class BaselineComparison:
 def compare_with_baseline(
     store: Store, config: BenchmarkConfig, run_id: str, cells: Sequence[BenchmarkCell]
 ) -> BaselineComparison:
-    """Compare cells with those of the named baseline; the first run becomes the baseline."""
+    """Compare cells with those of the named baseline; the first whole run becomes the baseline."""
     if config.baseline is None:
         return BaselineComparison()
     baseline = store.baselines.get(config.baseline)
     if baseline is None:
+        num_failed = sum(cell.status == "failed" for cell in cells)
+        if num_failed:
+            note = (
+                f"{num_failed} cells failed: this run did not become baseline {config.baseline!r}"
+            )
+            return BaselineComparison(notes=(note,))
         made = Baseline(name=config.baseline, run_id=run_id, reason="first run under this name")
         store.baselines.set(made)
         return BaselineComparison(notes=(f"baseline {config.baseline!r} is this run",))
@@ -128,7 +134,7 @@ def _not_comparable(cell: BenchmarkCell, other: BenchmarkCell | None) -> str | N
         return "one of the two failed"
     for name in ("target_identity", "dtype", "suite_hash", "hardware"):
         if getattr(cell, name) != getattr(other, name):
-            return f"{name} differs: set a new baseline on purpose"
+            return f"{name} differs: name another baseline, the next run becomes it"
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -22,6 +22,10 @@ class Progress(Record):
     done: int = Field(ge=0)
     total: int = Field(ge=0, description="known so far; grows while a search finds work")
     text: str = ""
+
+
+OnProgress = Callable[[Progress], None]
+"""Takes a record whenever a run has come further."""
 
 
 class ConfigurationRow(Record):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -84,32 +85,45 @@ def checkpoint_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+class _RunLogHandler(logging.FileHandler):
+    """Loses lines silently where the disk is full; the store says so in words and ends the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Do nothing: a traceback for every line would hide the message that counts."""
+
+
 @contextmanager
 def run_log(settings: Settings, run_id: str) -> Iterator[Path]:
     """Write what our loggers say on info level to a file of this run; yield its path."""
     path = settings.home_dir / "logs" / f"run-{run_id}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = _RunLogHandler(path, encoding="utf-8")
     except OSError as error:
         raise StoreError(
             f"log file {path} cannot be written ({error}): check SPECDEC_HOME and free space"
         ) from error
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    loggers = [logging.getLogger(name) for name in _OWN_LOGGERS]
+    with contextlib.closing(handler), attached(handler, _OWN_LOGGERS):
+        yield path
+
+
+@contextmanager
+def attached(handler: logging.Handler, names: Sequence[str]) -> Iterator[None]:
+    """Let `handler` have what the named loggers say on info level and above, for this block."""
+    loggers = [logging.getLogger(name) for name in names]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.addHandler(handler)
         if one.getEffectiveLevel() > logging.INFO:
             one.setLevel(logging.INFO)
     try:
-        yield path
+        yield
     finally:
         for one, level in zip(loggers, levels, strict=True):
             one.removeHandler(handler)
             one.setLevel(level)
-        handler.close()
 
 
 @contextmanager

@@ -20,19 +20,17 @@ from specdec_core.search.space import space_hash
 from specdec_core.search.study import StudyLedger
 from tasks.compose import Evidence, compose_report
 from tasks.dispatch import Dispatcher
-from tasks.driver import OnProgress, SearchDriver
+from tasks.driver import SearchDriver
 from tasks.jobs import StopCheck
 from tasks.mirrored import report_metrics
 from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
-from tasks.report import SearchReport
+from tasks.report import OnProgress, SearchReport
 from tasks.runtime import LogLine, provenance, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
-
-__all__ = ["KIND", "Plan", "plan_search", "run_search"]
 
 KIND = "tss-search"
 

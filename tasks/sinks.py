@@ -19,7 +19,7 @@ from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
 from tasks.ending import EndStatus, end_status, note_end
 from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
-from tasks.mlflow_client import MlflowMirror, TrackerDownError
+from tasks.mlflow_client import MlflowMirror, TrackerDownError, without_password
 from tasks.runtime import LogLine
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class MlflowTracker:
         if self._thread.is_alive():
             logger.warning(
                 "the tracker at %s did not take all in %.0f s: `specdec sync` fills the rest",
-                self.url,
+                without_password(self.url),
                 timeout_s,
             )
             return None
@@ -123,7 +123,7 @@ class MlflowTracker:
             logger.warning(
                 "the tracker at %s is not usable, this run is not mirrored (%s): results are in "
                 "the store, `specdec sync` sends them later",
-                self.url,
+                without_password(self.url),
                 error,
             )
 

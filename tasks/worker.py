@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from specdec_core.errors import SearchCancelledError
 from tasks.jobs import Completed, Evaluator, EvaluatorFactory, Job, JobFailure, StopCheck
+from tasks.runtime import attached
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Reply:
 class ModelWorker:
     """Runs jobs with one evaluator; writes nothing, returns records.
 
-    As a Ray actor it needs two threads: one for `run`, one so that `stop` is heard during it.
+    As a Ray actor it needs two threads: one for every `run`, one so that `stop` is heard meanwhile.
 
     Args:
         factory: Makes the evaluator, in this process, at the first job.
@@ -108,15 +109,5 @@ class _ListHandler(logging.Handler):
 def _captured_log() -> Iterator[list[str]]:
     """Collect what our own loggers say on info level and above."""
     lines: list[str] = []
-    handler = _ListHandler(lines)
-    loggers = [logging.getLogger(name) for name in _CAPTURED]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.addHandler(handler)
-        one.setLevel(logging.INFO)
-    try:
+    with attached(_ListHandler(lines), _CAPTURED):
         yield lines
-    finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.removeHandler(handler)
-            one.setLevel(level)

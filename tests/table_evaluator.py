@@ -35,6 +35,7 @@ from tasks.prepare import TargetInfo, Workload
 NUM_LAYERS = 6
 NUM_ITEMS = 40
 OUTPUT_TOKENS = 25
+WRONG_POSITION = 7
 
 # Committed tokens per step and metric change of each block; sets add up.
 GAINS = {1: (-0.3, -0.05), 2: (0.4, 0.02), 3: (0.2, 0.01), 4: (0.5, -0.2)}
@@ -83,7 +84,8 @@ class TableEvaluator:
     def run(self, job: Job, should_stop: Callable[[], bool]) -> EvaluationResult:
         assert not isinstance(job, CalibrationRequest)
         Control(self.control).begin(job, should_stop)
-        samples = tuple(_sample(job, item) for item in job.item_ids)
+        differing = Control(self.control).differing
+        samples = tuple(_sample(job, item, differing.get(item)) for item in job.item_ids)
         return EvaluationResult(
             key=job.key,
             summary=_summary(samples),
@@ -109,6 +111,8 @@ class Control:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._has("raise", label):
             raise ValueError(f"{label} is broken")
+        if job.record_gaps and (self.folder / "raise-gaps").exists():
+            raise ValueError("no gaps today")
         if self._has("raise-memory", label):
             raise MemoryError(f"no room for {label}")
         once = self.folder / f"die-once-{label}"
@@ -129,6 +133,13 @@ class Control:
         return path.exists() and label in path.read_text().split()
 
     @property
+    def differing(self) -> dict[str, float]:
+        """Items that drafters get wrong, with the logit gap where they do; from a file."""
+        path = self.folder / "differ"
+        pairs = path.read_text().split() if path.exists() else []
+        return {item: float(gap) for item, _, gap in (pair.partition("=") for pair in pairs)}
+
+    @property
     def calls(self) -> list[tuple[str, str]]:
         """Key and skip label of every attempt, in order."""
         path = self.folder / "calls"
@@ -143,13 +154,18 @@ def expected(skip: str, *, heldout: bool = False) -> tuple[float, float]:
     return acceptance, 0.5 + sum(GAINS[layer][1] for layer in layers)
 
 
-def _sample(job: EvaluationRequest, item_id: str) -> SampleResult:
+def _sample(job: EvaluationRequest, item_id: str, gap: float | None) -> SampleResult:
     acceptance, metric = expected(job.skip)
     noise = (zlib.crc32(item_id.encode()) % 100 - 50) / 1000
     if job.drafter.method == "none":
         acceptance = 1.0
     trace = _trace(acceptance)
     token_ids = tuple(range(OUTPUT_TOKENS))
+    gaps = tuple(5.0 for _ in token_ids)
+    if gap is not None:
+        gaps = (*gaps[:WRONG_POSITION], gap, *gaps[WRONG_POSITION + 1 :])
+        if job.drafter.method != "none":
+            token_ids = (*token_ids[:WRONG_POSITION], 99, *token_ids[WRONG_POSITION + 1 :])
     is_alone = job.batch_size == 1 and job.mode == "decode"
     score = None if job.domain == "chat" else metric + noise
     return SampleResult(
@@ -163,6 +179,7 @@ def _sample(job: EvaluationRequest, item_id: str) -> SampleResult:
         score=score,
         raw_score=score,
         trace=trace,
+        gaps=gaps if job.record_gaps else (),
         seconds=0.01 * len(trace.committed) if is_alone else None,
     )
 

@@ -30,7 +30,7 @@ class CalibrationRepository:
     def put(self, calibration: CalibrationRecord) -> CalibrationRecord:
         """Store `calibration` in place of an earlier one of the same key.
 
-        The key is target identity, dtype, hardware, skip, batch size and context length.
+        The key is target identity, dtype, hardware, skip and context length.
 
         Raises:
             StoreError: if its run is not stored.
@@ -47,23 +47,6 @@ class CalibrationRepository:
             if calibration.run_id is not None:
                 require_run(connection, calibration.run_id)
             return to_record(CalibrationRecord, connection.execute(statement).mappings().one())
-
-    def get(
-        self, target_identity: str, *, dtype: str, hardware: str, skip: str = ""
-    ) -> CalibrationRecord | None:
-        """Return the latest calibration of a target on one hardware, or None."""
-        query = _newest_first().where(
-            *matching(
-                CalibrationTable,
-                target_identity=target_identity,
-                dtype=dtype,
-                hardware=hardware,
-                skip=skip,
-            )
-        )
-        with self.database.read() as connection:
-            row = connection.execute(query.limit(1)).mappings().first()
-            return None if row is None else to_record(CalibrationRecord, row)
 
     def list(
         self,

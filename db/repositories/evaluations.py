@@ -62,8 +62,8 @@ class EvaluationRepository:
             True if it was stored, False if the key was done already and nothing changed.
 
         Raises:
-            StoreError: if `result` does not answer `request`, item by item, has scores or
-                seconds that are not finite, or the database fails; nothing is stored then.
+            StoreError: if `result` does not answer `request`, item by item, has scores,
+                seconds or gaps that are not finite, or the database fails; nothing is stored then.
         """
         _check(request, result)
         values = _request_columns(request) | {
@@ -260,9 +260,9 @@ def _check(request: EvaluationRequest, result: EvaluationResult) -> None:
             f"has {len(items)} samples that are not the same items: store whole results only"
         )
     for sample in result.samples:
-        numbers = (sample.score, sample.raw_score, sample.seconds)
+        numbers = (sample.score, sample.raw_score, sample.seconds, *sample.gaps)
         if not all(math.isfinite(number) for number in numbers if number is not None):
             raise StoreError(
-                f"item {sample.item_id!r} of evaluation {request.key!r} has a score or seconds "
-                "that are not finite: record the evaluation as failed instead"
+                f"item {sample.item_id!r} of evaluation {request.key!r} has a score, seconds or "
+                "logit gaps that are not finite: record the evaluation as failed instead"
             )

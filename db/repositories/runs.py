@@ -111,13 +111,14 @@ class RunRepository:
         self,
         kind: str | None = None,
         status: RunStatus | None = None,
+        flow_run_id: str | None = None,
         limit: int | None = DEFAULT_LIMIT,
         offset: int = 0,
     ) -> builtins.list[RunRecord]:
-        """Return runs, newest first."""
+        """Return the runs that match every filter given, newest first."""
         query = (
             select(RunTable)
-            .where(*matching(RunTable, kind=kind, status=status))
+            .where(*matching(RunTable, kind=kind, status=status, flow_run_id=flow_run_id))
             .order_by(RunTable.created_at.desc(), RunTable.id)
         )
         with self.database.read() as connection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -35,9 +34,3 @@ class SuiteRepository:
         with self.database.read() as connection:
             row = connection.execute(query).mappings().first()
             return None if row is None else to_record(SuiteRecord, row)
-
-    def list(self) -> builtins.list[SuiteRecord]:
-        """Return every suite, oldest first."""
-        with self.database.read() as connection:
-            rows = connection.execute(select(SuiteTable).order_by(SuiteTable.id)).mappings()
-            return [to_record(SuiteRecord, row) for row in rows]

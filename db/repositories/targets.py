@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -35,9 +34,3 @@ class TargetRepository:
         with self.database.read() as connection:
             row = connection.execute(query).mappings().first()
             return None if row is None else to_record(TargetRecord, row)
-
-    def list(self) -> builtins.list[TargetRecord]:
-        """Return every target, oldest first."""
-        with self.database.read() as connection:
-            rows = connection.execute(select(TargetTable).order_by(TargetTable.id)).mappings()
-            return [to_record(TargetRecord, row) for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
+from http import HTTPStatus
 from typing import Any
 
 from rich.console import RenderableType
@@ -66,10 +67,11 @@ def start(api: PrefectApi, name: str, parameters: dict[str, Any]) -> dict[str, A
     """
     try:
         deployment = api.deployment(name)
-    except RequestRefusedError as error:
-        known = ", ".join(api.deployment_names()) or "none, run `specdec up`"
-        raise ConfigError(f"deployment {name!r} does not exist; there are: {known}") from error
     except OSError as error:
+        if isinstance(error, RequestRefusedError) and error.status == HTTPStatus.NOT_FOUND:
+            known = ", ".join(api.deployment_names()) or "none, run `specdec up`"
+            text = f"deployment {name!r} does not exist; there are: {known}"
+            raise ConfigError(text) from error
         raise SpecDecError(
             f"the Prefect server at {api.url} does not answer ({error}): `specdec status`"
         ) from error
@@ -131,7 +133,9 @@ def _api_url(settings: Settings) -> str:
 def _show_logs(api: PrefectApi, run_id: str, offset: int, display: ProgressDisplay) -> int:
     lines = api.logs(run_id, offset)
     for line in lines:
-        display.say(f"{line['timestamp'][11:19]} {line['message']}")
+        # Where an exception was logged its text is enough here; the page of the run has the rest.
+        message = line["message"].partition("\nTraceback (most recent call last)")[0]
+        display.say(f"{line['timestamp'][11:19]} {message}")
     return len(lines)
 
 

@@ -12,27 +12,31 @@ from flows import drivers
 from flows.commands.options import given_flags
 from flows.commands.output import emit
 from flows.commands.progress import ProgressDisplay
-from flows.measurements import cell_table, curve_table, headline, layer_table, regression_table
-from flows.progress import describe, percent
+from flows.measurements import (
+    cell_table,
+    curve_table,
+    difference_table,
+    headline,
+    layer_table,
+    regression_table,
+)
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.build import build_config
 from specdec_core.config.calibration import CalibrationConfig
-from specdec_core.config.domains import search_defaults
 from specdec_core.config.settings import Settings
-from tasks.benchmark import BenchmarkReport
+from tasks.benchmark import KIND, BenchmarkReport
+from tasks.calibration import calibration_config
 
 
 def calibrate(args: Namespace) -> int:
     """Measure a target and show its step-time curve and layers."""
-    defaults = {"domain": args.domain, "target": search_defaults(args.domain)["target"]}
-    given = given_flags(args, CalibrationConfig, {"domain"})
-    config = build_config(CalibrationConfig, defaults, given)
+    config = calibration_config(args.domain, given_flags(args, CalibrationConfig, {"domain"}))
     with ProgressDisplay() as display:
         record = drivers.calibrate(
             config,
             Settings(),
             log=display.say,
-            progress=lambda progress: display.show(percent(progress), describe(progress)),
+            progress=display.follow,
         )
     emit(args, record, lambda: render_calibration(record))
     return 0
@@ -46,7 +50,8 @@ def bench(args: Namespace) -> int:
             config,
             Settings(),
             log=display.say,
-            progress=lambda progress: display.show(percent(progress), describe(progress)),
+            progress=display.follow,
+            kind=KIND,
         )
     emit(args, report, lambda: render_benchmark(report))
     return 1 if report.regressions else 0
@@ -60,6 +65,9 @@ def render_calibration(record: CalibrationRecord) -> RenderableType:
 def render_benchmark(report: BenchmarkReport) -> RenderableType:
     """Return a benchmark for the terminal."""
     parts: list[RenderableType] = [cell_table(report).to_rich()]
+    differences = difference_table(report)
+    if differences.rows:
+        parts.append(differences.to_rich())
     if report.regressions:
         parts.append(regression_table(report).to_rich())
     lines = [

@@ -9,20 +9,18 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from flows.progress import describe, percent
+from tasks import report
+
 _LINE_INTERVAL_S = 10.0
 
 
 class ProgressDisplay:
-    """Shows lines and one bar on standard error; without a terminal, lines only.
+    """Shows lines and one bar on standard error; without a terminal, lines only."""
 
-    Args:
-        is_quiet: Whether only the lines are shown, not the progress.
-    """
-
-    def __init__(self, is_quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._has_bar = self._console.is_terminal and not is_quiet
-        self._is_quiet = is_quiet
+        self._has_bar = self._console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -40,13 +38,17 @@ class ProgressDisplay:
         """Show one line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def show(self, percent: float, text: str) -> None:
-        """Move the bar to `percent`; without a terminal, say so every ten seconds."""
-        self._bar.update(self._task, completed=percent, description=text)
+    def follow(self, progress: report.Progress) -> None:
+        """Show how far a driver is."""
+        self.show(percent(progress), describe(progress))
+
+    def show(self, share: float, text: str) -> None:
+        """Move the bar to `share` per cent; without a terminal, say so every ten seconds."""
+        self._bar.update(self._task, completed=share, description=text)
         due = time.monotonic() - self._last_line >= _LINE_INTERVAL_S
-        if not self._has_bar and not self._is_quiet and due and text != self._last_text:
+        if not self._has_bar and due and text != self._last_text:
             self._last_line, self._last_text = time.monotonic(), text
-            self.say(f"{percent:3.0f}% {text}")
+            self.say(f"{share:3.0f}% {text}")
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -15,8 +15,6 @@ from specdec_core.config.settings import Settings
 from tasks.benchmark import BenchmarkReport
 from tasks.report import SearchReport
 
-_RECENT = 100
-
 
 def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
     """Return the stored run of a Prefect flow run, None if it has not stored one.
@@ -25,8 +23,8 @@ def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
         StoreError: if the store cannot be read.
     """
     with Store.open(settings.resolved_database_url) as store:
-        recent = store.runs.list(limit=_RECENT)
-    return next((run for run in recent if run.flow_run_id == flow_run_id), None)
+        found = store.runs.list(flow_run_id=flow_run_id, limit=1)
+    return found[0] if found else None
 
 
 def render_run(settings: Settings, run: RunRecord) -> RenderableType:

@@ -8,7 +8,6 @@ from flows import drivers
 from flows.commands.options import given_flags
 from flows.commands.output import emit
 from flows.commands.progress import ProgressDisplay
-from flows.progress import describe, percent
 from flows.report import links, render
 from flows.services.state import running_state
 from specdec_core.config.domains import search_config
@@ -25,7 +24,8 @@ def search(args: Namespace) -> int:
             config,
             settings,
             log=display.say,
-            progress=lambda progress: display.show(percent(progress), describe(progress)),
+            progress=display.follow,
+            retries_failed=args.retry_failed,
         )
     found = links(report, running_state(settings.home_dir))
     emit(args, report, lambda: render(report, found))

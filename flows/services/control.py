@@ -26,6 +26,7 @@ from flows.services.state import SupervisorState, load_state, remove_state
 from flows.services.supervisor import ServiceError, Supervisor
 from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
+from specdec_core.errors import ConfigError
 
 _START_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 120.0
@@ -72,8 +73,10 @@ def up(settings: Settings, say: Say, concurrent_runs: int = 1) -> StatusReport:
     """Start the services in the background and wait until they work; nothing if they do.
 
     Raises:
+        ConfigError: if no run could ever start.
         ServiceError: if a service does not start; the message names its log.
     """
+    _check_concurrency(concurrent_runs)
     state = load_state(settings.home_dir)
     if state is not None and state.is_running:
         say("services are already running")
@@ -85,6 +88,7 @@ def up(settings: Settings, say: Say, concurrent_runs: int = 1) -> StatusReport:
 
 def up_in_foreground(settings: Settings, say: Say, concurrent_runs: int = 1) -> int:
     """Start the services, watch them until interrupted, end them; return the exit code."""
+    _check_concurrency(concurrent_runs)
     return Supervisor(settings, secrets.token_hex(16), say, concurrent_runs).run()
 
 
@@ -171,6 +175,11 @@ def client_hint(report: StatusReport) -> str:
     return f'for `prefect` commands in another shell: {line}   (or eval "$(specdec env)")'
 
 
+def _check_concurrency(concurrent_runs: int) -> None:
+    if concurrent_runs < 1:
+        raise ConfigError(f"--concurrent-runs {concurrent_runs} runs nothing: give 1 or more")
+
+
 def _spawn(settings: Settings, concurrent_runs: int) -> subprocess.Popen[bytes]:
     logs = settings.home_dir / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -206,7 +215,9 @@ def _await_ready(
             shown = _say_new_lines(log_path, shown, say)
         state = load_state(settings.home_dir)
         if ended or (process is None and (state is None or not state.is_running)):
-            message = state.message if state is not None else ""
+            # The state may be an earlier start's, whose reason is not this one's.
+            is_own = state is not None and (process is None or state.process.pid == process.pid)
+            message = state.message if state is not None and is_own else ""
             raise ServiceError(message or f"the supervisor ended: see {log_path}")
         if state is not None and state.is_running and state.phase in {"ready", "degraded"}:
             return status(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -25,7 +26,7 @@ def is_answering(url: str, timeout_s: float = 2.0) -> bool:
     try:
         with _OPENER.open(url, timeout=timeout_s) as response:
             return bool(200 <= response.status < 300)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 
@@ -34,9 +35,9 @@ def get_json(url: str, timeout_s: float = 10.0) -> Any:
 
     Raises:
         RequestRefusedError: if the answer is an error.
-        OSError: if the service cannot be reached.
+        OSError: if the service cannot be reached, or is none that answers in JSON.
     """
-    return _send(urllib.request.Request(url), timeout_s)
+    return _send(url, None, timeout_s)
 
 
 def post_json(url: str, body: Any, timeout_s: float = 10.0) -> Any:
@@ -44,17 +45,20 @@ def post_json(url: str, body: Any, timeout_s: float = 10.0) -> Any:
 
     Raises:
         RequestRefusedError: if the answer is an error.
-        OSError: if the service cannot be reached.
+        OSError: if the service cannot be reached, or is none that answers in JSON.
     """
-    headers = {"Content-Type": "application/json"}
-    data = json.dumps(body).encode()
-    return _send(urllib.request.Request(url, data, headers, method="POST"), timeout_s)
+    return _send(url, json.dumps(body).encode(), timeout_s)
 
 
-def _send(request: urllib.request.Request, timeout_s: float) -> Any:
+def _send(url: str, data: bytes | None, timeout_s: float) -> Any:
+    """Send a GET, or a POST of JSON where there is `data`."""
+    headers = {} if data is None else {"Content-Type": "application/json"}
     try:
+        request = urllib.request.Request(url, data, headers)
         with _OPENER.open(request, timeout=timeout_s) as response:
             return json.loads(response.read() or b"null")
     except urllib.error.HTTPError as error:
         detail = error.read().decode(errors="replace")
-        raise RequestRefusedError(request.full_url, error.code, detail[:2000]) from error
+        raise RequestRefusedError(url, error.code, detail[:2000]) from error
+    except (ValueError, http.client.HTTPException) as error:
+        raise OSError(f"{url} does not answer in JSON: {error}") from error

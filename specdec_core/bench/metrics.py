@@ -1,4 +1,4 @@
-"""Acceptance and speed figures from step traces: counts first, ratios of sums afterwards.
+"""Acceptance figures from step traces: counts first, ratios of sums afterwards.
 
 Glossary: a step is one verify forward after the prefill; a hit is a step that offered at least
 one draft token; accepted tokens are draft tokens that entered the output; committed tokens are
@@ -190,31 +190,6 @@ class AcceptanceCounts:
         return self.num_steps
 
 
-@dataclass(frozen=True, slots=True)
-class TimedTokens:
-    """Output tokens of one request and the seconds they took."""
-
-    num_tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Speedups:
-    """Speed of a method over a baseline, paired by request; four figures often confused.
-
-    Attributes:
-        ratio_of_totals: Total tokens per total second, over the same: the headline.
-        ratio_of_means: Mean tokens per second over the same, as Spec-Bench prints it.
-        mean_of_ratios: Mean of the requests' own speedups.
-        geometric_mean: Geometric mean of the requests' own speedups.
-    """
-
-    ratio_of_totals: float
-    ratio_of_means: float
-    mean_of_ratios: float
-    geometric_mean: float
-
-
 def count_acceptance(traces: Iterable[StepTrace]) -> AcceptanceCounts:
     """Return the summed counts of all steps of all traces, one trace per request."""
     drafted = committed = rejections = requests = 0
@@ -248,32 +223,6 @@ def mean_request_acceptance_length(traces: Sequence[StepTrace]) -> float:
             f"{len(traces)} generations have no verify step: decode outputs longer than one token"
         )
     return sum(lengths) / len(lengths)
-
-
-def compute_speedups(method: Sequence[TimedTokens], baseline: Sequence[TimedTokens]) -> Speedups:
-    """Return how much faster `method` wrote its tokens than `baseline`, requests in equal order.
-
-    Raises:
-        MeasurementError: if requests are missing or a request has no tokens or no time.
-    """
-    if not method or len(method) != len(baseline):
-        raise MeasurementError(
-            f"{len(method)} method and {len(baseline)} baseline requests: pair them one to one"
-        )
-    if any(each.num_tokens < 1 or each.seconds <= 0 for each in (*method, *baseline)):
-        raise MeasurementError("a request has no tokens or no seconds: leave it out of both sides")
-    rates = np.array([each.num_tokens / each.seconds for each in method])
-    base_rates = np.array([each.num_tokens / each.seconds for each in baseline])
-    return Speedups(
-        ratio_of_totals=_total_rate(method) / _total_rate(baseline),
-        ratio_of_means=float(rates.mean() / base_rates.mean()),
-        mean_of_ratios=float((rates / base_rates).mean()),
-        geometric_mean=float(np.exp(np.log(rates / base_rates).mean())),
-    )
-
-
-def _total_rate(requests: Sequence[TimedTokens]) -> float:
-    return sum(each.num_tokens for each in requests) / sum(each.seconds for each in requests)
 
 
 def _histogram(values: Sequence[int]) -> tuple[int, ...]:

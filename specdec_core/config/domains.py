@@ -22,6 +22,8 @@ _CHAT_TARGET = "pypi:smollm2-135m"
 _SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "translation": {
+            "num_selection": 32,
+            "batch_size": 32,
             "target": _BASE_TARGET,
             "units": "attention",
             "beam": 2,
@@ -59,26 +61,28 @@ _NIGHTLY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 DOMAINS: tuple[str, ...] = tuple(_SEARCH_DEFAULTS)
 
 
-def check_domain(domain: str) -> str:
-    """Return `domain` if it is one of ours.
+def check_domain(domain: str, suite: str | None = None) -> str:
+    """Return `domain` if it is one of ours; a suite of the user's own may name one of its own.
 
     Raises:
         ConfigError: for an unknown domain; names the closest one and lists all.
     """
-    if domain in _SEARCH_DEFAULTS:
+    if domain in _SEARCH_DEFAULTS or suite is not None:
         return domain
     close = difflib.get_close_matches(domain, DOMAINS, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ConfigError(f"domain {domain!r} is unknown: {hint}choose one of {', '.join(DOMAINS)}")
 
 
-def search_defaults(domain: str) -> dict[str, Any]:
+def search_defaults(domain: str, suite: str | None = None) -> dict[str, Any]:
     """Return the fields of SearchConfig that `domain` sets itself, `domain` included.
+
+    A domain that only the user's own `suite` knows sets nothing else.
 
     Raises:
         ConfigError: for an unknown domain.
     """
-    return {"domain": check_domain(domain), **_SEARCH_DEFAULTS[domain]}
+    return {"domain": check_domain(domain, suite), **_SEARCH_DEFAULTS.get(domain, {})}
 
 
 def nightly_defaults() -> dict[str, Any]:
@@ -92,4 +96,5 @@ def search_config(domain: str, given: Mapping[str, Any] | None = None) -> Search
     Raises:
         ConfigError: for an unknown domain or field, or a value outside its range.
     """
-    return build_config(SearchConfig, search_defaults(domain), given)
+    suite = (given or {}).get("suite")
+    return build_config(SearchConfig, search_defaults(domain, suite), given)

@@ -42,6 +42,9 @@ class EvaluationRequest(Record):
         "and replays the drafter on the output, exact for replayable drafters",
     )
     is_timed: bool = Field(False, description="whether its seconds are meant to be compared")
+    record_gaps: bool = Field(
+        False, description="whether samples keep the target's top-2 logit gap per output position"
+    )
     repetition: str = Field(
         "", description="name of a repeated measurement; another name measures again"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -164,15 +164,16 @@ def _metric_fault(item: SuiteItem) -> str:
 
 
 def _test_fault(item: SuiteItem) -> str:
-    has_check = isinstance(item.meta.get("tests"), str) and isinstance(
-        item.meta.get("entry_point"), str
-    )
-    tests = item.meta.get("test_list")
-    has_list = isinstance(tests, Sequence) and not isinstance(tests, str) and len(tests) > 0
-    if has_check or has_list:
+    if "tests" in item.meta:
+        texts = [item.meta["tests"], item.meta.get("entry_point")]
+    else:
+        listed = item.meta.get("test_list")
+        texts = [*listed, item.meta.get("test_setup_code", "")] if isinstance(listed, list) else []
+    if len(texts) > 1 and all(isinstance(text, str) for text in texts):
         return ""
     return (
-        "has metric 'pass@1' but no tests: give meta.tests and meta.entry_point, or meta.test_list"
+        "has metric 'pass@1' but no tests as text: give meta.tests and meta.entry_point, or "
+        "meta.test_list"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -66,11 +67,14 @@ class Suite:
         """Return the suite of `items` in their order.
 
         Raises:
-            DataError: if there are no items, or their metrics differ.
+            DataError: if there are no items, two have the same id, or their metrics differ.
         """
         kept = tuple(items)
         if not kept:
             raise DataError(f"suite {source!r} has no items: give a file with one item a line")
+        repeated = [item_id for item_id, num in Counter(i.id for i in kept).items() if num > 1]
+        if repeated:
+            raise DataError(f"suite {source!r} has two items {repeated[0]!r}: ids must be unique")
         metrics = sorted({item.metric for item in kept if item.metric is not None})
         if len(metrics) > 1:
             raise DataError(

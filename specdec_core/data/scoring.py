@@ -124,10 +124,10 @@ def _pass_at_1(answer: str, item: SuiteItem) -> float:
 def pass_program(answer: str, prompt: str, meta: Mapping[str, Any]) -> str:
     """Return the program that passes if `answer` solves the task.
 
-    With ``entry_point`` in `meta` the answer continues the prompt and ``tests`` defines
-    ``check``; otherwise the answer stands alone and is followed by ``test_list``.
+    With ``tests`` in `meta` the answer continues the prompt, and they define a ``check`` of
+    ``entry_point``; otherwise the answer stands alone and is followed by ``test_list``.
     """
-    if "entry_point" in meta:
+    if "tests" in meta:
         return f"{prompt}{answer}\n{meta['tests']}\ncheck({meta['entry_point']})\n"
     return "\n".join([answer, meta.get("test_setup_code", ""), *meta["test_list"], ""])
 

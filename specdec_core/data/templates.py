@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol
 from specdec_core.data.records import SuiteItem
 from specdec_core.data.shots import BASE_FORMATS, BASE_HEADERS
 from specdec_core.errors import ConfigError
+from specdec_core.records import ModelKind
 
-ModelKind = Literal["base", "chat"]
 ExtractionRule = Literal["text", "number", "letter", "code"]
 
 # Raise it when the meaning of a field or an extraction rule changes.

@@ -1,7 +1,8 @@
 """Drafters, greedy verification, the decode loop and exact replay."""
 
+from specdec_core.bench.differences import OutputDifference
 from specdec_core.decoding import drafters
-from specdec_core.decoding.compare import OutputDifference, compare_outputs
+from specdec_core.decoding.compare import compare_outputs
 from specdec_core.decoding.drafter import DraftBudget, Drafter, DrafterNeeds, StepOutcome
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import DRAFTERS, is_replayable, make_drafter, register

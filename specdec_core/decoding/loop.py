@@ -79,7 +79,9 @@ def generate(
     with torch.inference_mode():
         _raise_if_stopped(should_stop)
         cache = view.new_cache(len(prompts), capacity)
-        batch = _Batch(view, cache, states, rules, timer, num_top_k, record_gaps)
+        batch = _Batch(
+            view, cache, states, rules, timer, num_top_k=num_top_k, record_gaps=record_gaps
+        )
         batch.prefill(prompts, prefix)
         while batch.active:
             _raise_if_stopped(should_stop)
@@ -108,6 +110,7 @@ class _Batch(Generic[CacheT, PrefixT]):
         states: Sequence[SequenceState],
         rules: StopRules,
         timer: PhaseTimer,
+        *,
         num_top_k: int,
         record_gaps: bool,
     ) -> None:
@@ -134,7 +137,7 @@ class _Batch(Generic[CacheT, PrefixT]):
             gaps = ranked.gaps[index : index + 1] if ranked else []
             self._record(state, rows, gaps)
             top_k = state.drafter.needs.top_k
-            outcomes.append(step_outcome(None, (), committed, row_tokens, rows, top_k))
+            outcomes.append(step_outcome(None, (), committed, row_tokens, rows, top_k=top_k))
         self._timer.lap("prefill")
         self._finish_step(outcomes)
 
@@ -198,7 +201,7 @@ class _Batch(Generic[CacheT, PrefixT]):
             self._record(step.state, rows[first:], gaps[first:])
         row_tokens = [step.tree.tokens[node] for node in step.offered]
         top_k = step.state.drafter.needs.top_k
-        return step_outcome(step.tree, step.path, step.committed, row_tokens, rows, top_k)
+        return step_outcome(step.tree, step.path, step.committed, row_tokens, rows, top_k=top_k)
 
     def _record(
         self, state: SequenceState, rows: Sequence[list[int]], gaps: Sequence[float]

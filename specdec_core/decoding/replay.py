@@ -46,7 +46,7 @@ def replay(
     state = SequenceState.start(drafter, prompt)
     row_tokens = state.tokens[-1:]
     committed = state.extend(token_ids[:1], rules)
-    drafter.observe(step_outcome(None, (), committed, row_tokens, rows[:1], top_k))
+    drafter.observe(step_outcome(None, (), committed, row_tokens, rows[:1], top_k=top_k))
     while (start := len(state.output)) < len(token_ids):
         tree = state.propose(rules, vocab_size)
         rest = token_ids[start:]
@@ -56,7 +56,7 @@ def replay(
         path = path[: len(committed)]
         row_tokens = [tree.tokens[node] for node in path]
         own = rows[start : start + len(committed)]
-        drafter.observe(step_outcome(tree, path, committed, row_tokens, own, top_k))
+        drafter.observe(step_outcome(tree, path, committed, row_tokens, own, top_k=top_k))
     return state.trace.build()
 
 

@@ -190,6 +190,7 @@ def step_outcome(
     committed: tuple[int, ...],
     row_tokens: Sequence[int],
     rows: Sequence[Sequence[int]],
+    *,
     top_k: int,
 ) -> StepOutcome:
     """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut."""

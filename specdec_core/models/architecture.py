@@ -75,21 +75,30 @@ def check_model_type(folder: Path) -> str:
 
     Raises:
         ConfigError: if there is no readable config.json.
-        UnsupportedModelError: if the architecture is not one of the supported.
+        UnsupportedModelError: if the architecture is not one of the supported, or its weights
+            are quantized.
     """
     path = folder / "config.json"
     try:
-        model_type = json.loads(path.read_text()).get("model_type")
+        config = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise ConfigError(
             f"{folder} has no config.json: give the folder of a checkpoint"
         ) from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is not a JSON object: give the folder of a checkpoint")
+    model_type = config.get("model_type")
     if model_type not in SUPPORTED_MODEL_TYPES:
         raise UnsupportedModelError(
             f"model type {model_type!r} in {path} is not supported: the engine runs "
             f"{', '.join(SUPPORTED_MODEL_TYPES)}"
+        )
+    if config.get("quantization_config"):
+        raise UnsupportedModelError(
+            f"{folder} has quantized weights, which are not supported: give the checkpoint that "
+            "they were made from"
         )
     return str(model_type)
 
@@ -121,6 +130,7 @@ def architecture_of(config: Any, generation: Any = None) -> Architecture:
         generation: Generation configuration whose stop ids are added, or None.
 
     Raises:
+        ConfigError: if a stop id is outside the vocabulary.
         UnsupportedModelError: for a feature the engine lacks; the message names it.
     """
     _refuse_unknown_features(config)
@@ -208,8 +218,6 @@ def _refuse_unknown_features(config: Any) -> None:
             refuse(name)
     if getattr(config, "use_bidirectional_attention", False):
         refuse("bidirectional attention")
-    if getattr(config, "quantization_config", None):
-        refuse("quantized weights (give an unquantized checkpoint)")
     keys = sorted(set(config.layer_types)) if config.model_type == "gemma3_text" else [None]
     for key in keys:
         kind = _rope_parameters(config, key).get("rope_type", "default")

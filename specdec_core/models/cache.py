@@ -139,8 +139,8 @@ class KVCache:
             self.lengths[row] = length + len(path)
             self._pending[row] = 0
 
-    def rollback(self, lengths: Sequence[int]) -> list[int]:
-        """Drop committed rows behind `lengths` and any pending rows; return the new lengths.
+    def rollback(self, lengths: Sequence[int]) -> None:
+        """Drop committed rows behind `lengths`, and any pending rows.
 
         Raises:
             CacheDesyncError: if a length is negative or more than is committed.
@@ -150,13 +150,17 @@ class KVCache:
                 raise CacheDesyncError(f"rollback of sequence {row} from {now} to {wanted} rows")
         self.lengths = list(lengths)
         self._pending = [0] * self.batch_size
-        return list(self.lengths)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all sequences but `rows`, which become sequences 0, 1, .. in the given order.
 
         Only sequences that change place are copied.
+
+        Raises:
+            CacheDesyncError: if rows of the last pass are still pending.
         """
+        if any(self._pending):
+            raise CacheDesyncError("keep before commit: rows of the last pass are still pending")
         used = max((self.lengths[row] for row in rows), default=0)
         moves = [(new, old) for new, old in enumerate(rows) if new != old]
         if moves:
@@ -166,7 +170,7 @@ class KVCache:
             self._buffer[:, :, :, :, :used].index_copy_(2, new_rows, moved)
         self._buffer = self._buffer[:, :, : len(rows)]
         self.lengths = [self.lengths[row] for row in rows]
-        self._pending = [self._pending[row] for row in rows]
+        self._pending = [0] * len(rows)
 
     def narrow(self, start: int, stop: int) -> KVCache:
         """Return a cache over sequences ``start..stop-1`` that shares their storage."""

@@ -13,8 +13,8 @@ class Linear:
     """``x @ weight.T + bias`` on the last dimension, ``[..., in] -> [..., out]``.
 
     On CPUs with bfloat16 instructions the weight is reordered once into the layout of the
-    matrix kernels. For one to sixteen rows, the sizes of decoding, that is about twice as fast
-    as reordering it anew at every call (benchmarks/README.md has the figures).
+    matrix kernels, instead of anew at every call. For one to sixteen rows, the sizes of decoding,
+    that made small weights 1.2 to 1.5 times as fast and those of a vocabulary 2 to 3 times.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:

@@ -77,20 +77,15 @@ def additive_masks(
         device: Device of the mask.
     """
     seen = visible_rows(lengths, ancestors, total)
-    masks: dict[int | None, Tensor | None] = {}
-    full = _to_additive(seen, num_groups, dtype, device) if None in windows else None
     last_position = int(positions.max())
-    for window in windows:
-        if window is None:
-            masks[None] = full
-        elif last_position < window:
-            if None not in windows and full is None:
-                full = _to_additive(seen, num_groups, dtype, device)
-            masks[window] = full
-        else:
-            allowed = seen & within_window(lengths, positions, total, window)
-            allowed[..., 0] |= ~allowed.any(axis=-1)
-            masks[window] = _to_additive(allowed, num_groups, dtype, device)
+    narrow = [window for window in windows if window is not None and window <= last_position]
+    masks: dict[int | None, Tensor | None] = {}
+    if len(narrow) < len(windows):
+        full = _to_additive(seen, num_groups, dtype, device)
+        masks = dict.fromkeys(windows, full)
+    for window in narrow:
+        allowed = seen & within_window(lengths, positions, total, window)
+        masks[window] = _to_additive(allowed, num_groups, dtype, device)
     return masks
 
 

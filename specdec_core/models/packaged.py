@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec_core.errors import ConfigError
+from specdec_core.models.files import file_sha256
 
 _FORMAT = 1  # raised when the conversion changes, so that old caches are rebuilt
 
@@ -68,7 +69,8 @@ def prepare_packaged(name: str, cache_dir: Path, notify: Callable[[str], None]) 
     with FileLock(root / f"{name}.lock"):
         if _is_intact(folder):
             return folder
-        shutil.rmtree(folder, ignore_errors=True)
+        for old in (folder, *root.glob(f".{name}-*")):  # the latter are of killed conversions
+            shutil.rmtree(old, ignore_errors=True)
         sources = _find_parts(name, model)
         notify(f"pypi:{name}: {model.licence}")
         notify(f"pypi:{name}: converting to safetensors once, into {folder}")
@@ -138,7 +140,7 @@ def _convert(gguf: Path, destination: Path) -> None:
 
 
 def _write_manifest(folder: Path) -> None:
-    hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    hashes = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     (folder / "manifest.json").write_text(json.dumps(hashes, indent=1))
     for path in folder.iterdir():
         with path.open("rb") as file:
@@ -146,16 +148,10 @@ def _write_manifest(folder: Path) -> None:
 
 
 def _is_intact(folder: Path) -> bool:
-    manifest = folder / "manifest.json"
-    if not manifest.exists():
+    try:
+        hashes: dict[str, str] = json.loads((folder / "manifest.json").read_text())
+        return bool(hashes) and all(
+            file_sha256(folder / name) == value for name, value in hashes.items()
+        )
+    except (OSError, ValueError):  # a file is missing, or the manifest is damaged
         return False
-    hashes: dict[str, str] = json.loads(manifest.read_text())
-    return all(
-        (folder / name).exists() and _sha256(folder / name) == value
-        for name, value in hashes.items()
-    )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

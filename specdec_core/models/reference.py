@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,12 +12,14 @@ from typing import Literal
 
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import check_model_type
+from specdec_core.models.files import content_identity
 from specdec_core.models.packaged import PACKAGED, prepare_packaged
-
-ModelKind = Literal["base", "chat"]
+from specdec_core.records import ModelKind
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "LICENSE*"]
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "merges.txt", "LICENSE*"]
+# Second copies of the weights, in formats of their makers or exports.
+_HUB_STRAY_FILES = ["consolidated*", "original/*", "onnx/*"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class ResolvedModel:
     Args:
         reference: Canonical text of the reference.
         folder: Folder with configuration, safetensors and tokenizer.
-        identity: Hex SHA-256 that changes with weights, configuration or tokenizer.
+        identity: Hex SHA-256 that changes with weights, configurations or tokenizer.
         kind: ``chat`` if the tokenizer brings a chat template, else ``base``.
         licence: Licence note of a packaged model, empty otherwise.
     """
@@ -108,7 +109,7 @@ def resolve_model(
     return ResolvedModel(
         reference=str(ref),
         folder=folder,
-        identity=_identity(folder, cache_dir),
+        identity=content_identity(folder, cache_dir),
         kind="chat" if _has_chat_template(folder) else "base",
         licence=licence,
     )
@@ -121,7 +122,13 @@ def _fetch_from_hub(ref: ModelRef) -> Path:
     try:
         config = hf_hub_download(ref.name, "config.json", revision=ref.revision)
         check_model_type(Path(config).parent)
-        return Path(snapshot_download(ref.name, revision=ref.revision, allow_patterns=_HUB_FILES))
+        folder = snapshot_download(
+            ref.name,
+            revision=ref.revision,
+            allow_patterns=_HUB_FILES,
+            ignore_patterns=_HUB_STRAY_FILES,
+        )
+        return Path(folder)
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise ConfigError(
             f"model {ref} cannot be fetched from the hub ({type(error).__name__}: {error}): check "
@@ -134,32 +141,3 @@ def _has_chat_template(folder: Path) -> bool:
         return True
     config = folder / "tokenizer_config.json"
     return config.exists() and bool(json.loads(config.read_text()).get("chat_template"))
-
-
-def _identity(folder: Path, cache_dir: Path) -> str:
-    """Hash of the names and contents of the files that make the model."""
-    files = sorted(
-        path
-        for pattern in ("*.safetensors", "config.json", "tokenizer*", "*.jinja")
-        for path in folder.glob(pattern)
-    )
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name}\0{_file_sha256(path, cache_dir)}\n".encode())
-    return digest.hexdigest()
-
-
-def _file_sha256(path: Path, cache_dir: Path) -> str:
-    """SHA-256 of a file, remembered by real path, size and modification time."""
-    stat = path.stat()
-    name = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
-    memo = cache_dir / "hashes" / hashlib.sha256(name.encode()).hexdigest()
-    if memo.exists():
-        return memo.read_text()
-    with path.open("rb") as file:
-        value = hashlib.file_digest(file, "sha256").hexdigest()
-    memo.parent.mkdir(parents=True, exist_ok=True)
-    temporary = memo.with_suffix(f".{os.getpid()}")
-    temporary.write_text(value)
-    temporary.replace(memo)
-    return value

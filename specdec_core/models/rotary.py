@@ -24,7 +24,6 @@ class RotaryTable:
     def __init__(
         self, arch: Architecture, config: Any, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._max_positions = arch.max_positions
         self._dtype, self._device = dtype, device
         keys = {shape.rope for shape in arch.layers}
         self._frequencies = {key: rope_frequencies(config, key) for key in keys}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from specdec_core.models.cache import KVCache
 from specdec_core.models.layers import MLP, Attention, PassState, final_norm
 from specdec_core.models.linear import Linear
 from specdec_core.models.masks import additive_masks, tree_positions
-from specdec_core.models.reference import ModelKind, ResolvedModel
+from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.rotary import RotaryTable
 from specdec_core.models.weights import Checkpoint, TensorSource
+from specdec_core.records import ModelKind
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 from specdec_core.tree.token_tree import TokenTree
 
@@ -72,8 +74,9 @@ class Target:
         self._tokenizer = tokenizer
         shape = (arch.vocab_size, arch.hidden_size)
         self.embedding = tensors.get("model.embed_tokens.weight", shape)
-        head = self.embedding if arch.is_tied else tensors.get("lm_head.weight", shape)
-        self.head = Linear(head)
+        # A stored head counts even where the configuration calls it tied, as in the library.
+        is_tied = arch.is_tied and "lm_head.weight" not in tensors
+        self.head = Linear(self.embedding if is_tied else tensors.get("lm_head.weight", shape))
         self.attention = [Attention(arch, i, tensors) for i in range(arch.num_layers)]
         self.mlp = [MLP(arch, i, tensors) for i in range(arch.num_layers)]
         self.final_norm = final_norm(arch, tensors)
@@ -310,22 +313,38 @@ def torch_dtype(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
+def torch_device(name: str) -> torch.device:
+    """Return the torch device called `name`.
+
+    Raises:
+        ConfigError: if it is neither the processor nor a CUDA device of this machine.
+    """
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
+        raise ConfigError(f"device {name!r} is unknown: use cpu, cuda or cuda:n")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    return torch.device(name)
+
+
 def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
     """Load a resolved model's weights.
 
     Args:
         model: What `resolve_model` returned.
         dtype: One of float32, float64, bfloat16, float16; weights are converted to it.
-        device: Torch device.
+        device: ``cpu``, ``cuda`` or ``cuda:n``.
 
     Raises:
-        ConfigError: if weights and configuration do not fit each other.
+        ConfigError: if weights and configuration do not fit each other, or the tokenizer or the
+            device is not there.
         UnsupportedModelError: if the checkpoint uses a feature the engine lacks.
     """
-    from transformers import AutoTokenizer
-
     arch, config = read_architecture(model.folder)
-    kind, place = torch_dtype(dtype), torch.device(device)
+    tokenizer = _load_tokenizer(model.folder)
+    kind, place = torch_dtype(dtype), torch_device(device)
     with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
         target = Target(
             arch,
@@ -335,7 +354,19 @@ def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
             device=place,
             identity=model.identity,
             kind=model.kind,
-            tokenizer=AutoTokenizer.from_pretrained(model.folder),
+            tokenizer=tokenizer,
         )
-        tensors.refuse_unread(besides={"lm_head.weight"} if arch.is_tied else set())
+        tensors.refuse_unread()
     return target
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(
+            f"{folder}: its tokenizer cannot be loaded ({error}): put the checkpoint's tokenizer "
+            "files beside its weights"
+        ) from error

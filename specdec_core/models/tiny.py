@@ -16,11 +16,18 @@ _WINDOW = 8  # small, so that short sequences cross it
 
 
 def tiny_library_model(
-    family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
+    family: str,
+    *,
+    seed: int = 0,
+    dtype: str = "float64",
+    vocab_size: int = 32,
+    num_layers: int = 3,
+    **changes: Any,
 ) -> Any:
     """Return a random model of `family` from `transformers`, the oracle of `tiny_target`.
 
-    Weights are larger than at a usual initialisation, so that outputs depend on the context.
+    Weights are larger than at a usual initialisation, so that outputs depend on the context;
+    `changes` are fields of the configuration.
     """
     import transformers as hf
 
@@ -39,24 +46,21 @@ def tiny_library_model(
         "initializer_range": 0.4,
         "attn_implementation": "eager",
     }
-    if family == "llama":
-        config = hf.LlamaConfig(**common, attention_bias=True, mlp_bias=True)
-    elif family == "mistral":
-        config = hf.MistralConfig(**common, sliding_window=_WINDOW)
-    elif family == "qwen2":
-        config = hf.Qwen2Config(**common, tie_word_embeddings=True)
-    elif family == "qwen3":
-        config = hf.Qwen3Config(**common)
-    elif family == "gemma3":
-        types = [("full" if i % 3 == 1 else "sliding") + "_attention" for i in range(num_layers)]
-        config = hf.Gemma3TextConfig(
-            **common, sliding_window=_WINDOW, layer_types=types, query_pre_attn_scalar=8
-        )
-    else:
+    types = [("full" if i % 3 == 1 else "sliding") + "_attention" for i in range(num_layers)]
+    gemma3 = {"sliding_window": _WINDOW, "layer_types": types, "query_pre_attn_scalar": 8}
+    families: dict[str, tuple[Any, dict[str, Any]]] = {
+        "llama": (hf.LlamaConfig, {"attention_bias": True, "mlp_bias": True}),
+        "mistral": (hf.MistralConfig, {"sliding_window": _WINDOW}),
+        "qwen2": (hf.Qwen2Config, {"tie_word_embeddings": True}),
+        "qwen3": (hf.Qwen3Config, {}),
+        "gemma3": (hf.Gemma3TextConfig, gemma3),
+    }
+    if family not in families:
         raise ConfigError(f"family {family!r} is unknown: choose one of {', '.join(FAMILIES)}")
+    kind, own = families[family]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = hf.AutoModelForCausalLM.from_config(config)
+        model = hf.AutoModelForCausalLM.from_config(kind(**{**common, **own, **changes}))
         for parameter in model.parameters():  # norms and biases too must matter
             if parameter.ndim == 1:
                 torch.nn.init.normal_(parameter, mean=0.5, std=0.2)
@@ -64,19 +68,18 @@ def tiny_library_model(
 
 
 def tiny_target(
-    family: str, *, seed: int = 0, dtype: str = "float64", vocab_size: int = 32, num_layers: int = 3
+    family: str, *, dtype: str = "float64", device: str = "cpu", **options: Any
 ) -> Target:
-    """Return a tiny target with the weights of `tiny_library_model` of the same arguments."""
-    model = tiny_library_model(
-        family, seed=seed, dtype=dtype, vocab_size=vocab_size, num_layers=num_layers
-    )
+    """Return a tiny target with the weights of `tiny_library_model` of the same options."""
+    model = tiny_library_model(family, dtype=dtype, **options)
+    place = torch.device(device)
     return Target(
         architecture_of(model.config),
         model.config,
-        _StateDict(model.state_dict()),
+        _StateDict(model.to(place).state_dict()),
         dtype=torch_dtype(dtype),
-        device=torch.device("cpu"),
-        identity=f"tiny-{family}-{seed}-{vocab_size}-{num_layers}",
+        device=place,
+        identity=f"tiny {family} {options}",
     )
 
 
@@ -102,6 +105,9 @@ class _StateDict:
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         self._tensors = tensors
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
 
     def get(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = self._tensors[name]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specdec_core.errors import ConfigError
+from specdec_core.models.files import weight_files
 
 # Tensors a checkpoint may hold that the text decoder does not read.
 _IGNORED = re.compile(r"rotary_emb\.inv_freq$|^(model\.)?(vision_tower|multi_modal_projector)\.")
@@ -20,6 +20,10 @@ _IGNORED = re.compile(r"rotary_emb\.inv_freq$|^(model\.)?(vision_tower|multi_mod
 
 class TensorSource(Protocol):
     """Where the loader takes tensors from, by canonical name."""
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a tensor `name`."""
+        ...
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return tensor `name`, which must have `shape`."""
@@ -34,17 +38,16 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise ConfigError(
-                f"{folder} has no .safetensors file: convert the checkpoint to safetensors "
-                "(save_pretrained of transformers does)"
-            )
         self._folder, self._dtype, self._device = folder, dtype, device
         self._stack = ExitStack()
         self._owner = {}
-        for path in files:
-            handle = self._stack.enter_context(safe_open(path, framework="pt", device="cpu"))
+        for path in weight_files(folder):
+            try:
+                handle = self._stack.enter_context(safe_open(path, framework="pt", device="cpu"))
+            except SafetensorError as error:
+                raise ConfigError(
+                    f"{path} is damaged or only a pointer to the file ({error}): fetch it anew"
+                ) from error
             for name in handle.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
                 self._owner[_canonical(name)] = (handle, name)
         self._unread = {name for name in self._owner if not _IGNORED.search(name)}
@@ -54,6 +57,9 @@ class Checkpoint:
 
     def __exit__(self, *_exc: object) -> None:
         self._stack.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._owner
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return tensor `name`, which must have `shape`, in the target's dtype and device.
@@ -73,17 +79,16 @@ class Checkpoint:
         self._unread.discard(name)
         return tensor.to(device=self._device, dtype=self._dtype)
 
-    def refuse_unread(self, besides: Collection[str] = ()) -> None:
-        """Check that every tensor was read, `besides` those that may stay.
+    def refuse_unread(self) -> None:
+        """Check that every tensor was read.
 
         Raises:
             ConfigError: naming tensors that the architecture does not know.
         """
-        unread = sorted(self._unread - set(besides))
-        if unread:
-            some = ", ".join(unread[:3])
+        if self._unread:
+            some = ", ".join(sorted(self._unread)[:3])
             raise ConfigError(
-                f"{self._folder} holds {len(unread)} tensors that its architecture does not "
+                f"{self._folder} holds {len(self._unread)} tensors that its architecture does not "
                 f"know ({some}, ..): a checkpoint of another model type or with adapters; merge "
                 "adapters before loading"
             )

@@ -35,7 +35,7 @@ def layer_statistics(target: Target, prompts: Sequence[Sequence[int]]) -> list[L
     Raises:
         ConfigError: if there are no prompts.
 
-    Source: the cosine is the block influence of Men et al. 2024 (ShortGPT), taken per half.
+    Source: one minus the cosine is the block influence of Men et al. 2024 (ShortGPT), per half.
     """
     if not prompts or not all(prompts):
         raise ConfigError("layer statistics need at least one prompt, none of them empty")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from specdec_core.config.search import UnitChoice
 from specdec_core.search.tss import Ranked, SearchOutcome, half_count
 
+# Losing more than this is no trade anyone asks for, whatever it gains.
+LOOSEST_ADVISED = -0.3
 NUM_NEAR_MISSES = 3
 _OTHER_UNITS: dict[UnitChoice, UnitChoice] = {
     "block": "attention",
@@ -120,7 +122,7 @@ def _looser(outcome: SearchOutcome) -> list[str]:
     if not better and not outcome.answer.skip.units:
         better = [m for m in near_misses(outcome) if m.gain_acceptance > 0]
         reason = "it trades metric for acceptance"
-    reachable = [member for member in better if needed_tolerance(member) >= -1.0]
+    reachable = [member for member in better if needed_tolerance(member) >= LOOSEST_ADVISED]
     if not reachable:
         return []
     member = max(reachable, key=lambda m: (needed_tolerance(m), m.gain))

@@ -107,11 +107,6 @@ class StudyLedger:
             raise
         return ledger
 
-    @property
-    def complete_keys(self) -> frozenset[str]:
-        """Keys of evaluations that have a complete trial."""
-        return frozenset(self._complete)
-
     def start(self, skip: SkipConfig, key: str, level: int) -> None:
         """Open the trial of one configuration; nothing happens where it is complete or open."""
         if self._study is None or key in self._complete or key in self._running:

@@ -48,10 +48,6 @@ class StaticTree:
             depths=(0, *(len(path) for path in ordered)),
         )
 
-    def depth_profile(self) -> tuple[int, ...]:
-        """Return the number of draft nodes at depth 1, 2, and so on."""
-        return tuple(self.depths.count(depth) for depth in range(1, self.depths[-1] + 1))
-
 
 def best_static_tree(acceptance: Sequence[Sequence[float]], num_nodes: int) -> StaticTree:
     """Return the tree of at most `num_nodes` draft nodes with the most expected accepted tokens.
@@ -103,20 +99,6 @@ def profile_static_tree(
         )[:count]
         chosen.extend(path for _, path in level)
     return StaticTree.of(chosen)
-
-
-def expected_accepted_tokens(tree: StaticTree, acceptance: Sequence[Sequence[float]]) -> float:
-    """Return the expected draft tokens accepted per step of `tree`, bonus not counted.
-
-    Args:
-        tree: The shape.
-        acceptance: As in `best_static_tree`.
-    """
-    chances = [1.0]
-    for node in range(1, len(tree.parents)):
-        chance = acceptance[tree.depths[node] - 1][tree.ranks[node]]
-        chances.append(chances[tree.parents[node]] * chance)
-    return sum(chances[1:])
 
 
 def _check_table(acceptance: Sequence[Sequence[float]]) -> None:

@@ -71,6 +71,7 @@ def sample(item_id: str, **changes: Any) -> SampleResult:
         "finish_reason": "stop_string",
         "score": 0.5,
         "raw_score": 0.25,
+        "gaps": (5.5, 0.0, 1e-7, 0.125, 2.0, 3.0, 0.3, 1.0, 9.75),
         "trace": StepTrace(
             drafted=(12, 12, 12), depth=(4, 4, 4), accepted=(2, 0, 4), committed=(3, 1, 5)
         ),

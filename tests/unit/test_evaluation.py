@@ -56,7 +56,12 @@ def without_seconds(samples):
 
 @pytest.mark.parametrize("skip", ["", "1", "a0,m2"])
 @pytest.mark.parametrize(
-    "drafter", ["prompt-lookup:max_ngram=1", "token-recycling:num_nodes=8,update=path"]
+    "drafter",
+    [
+        "prompt-lookup:max_ngram=1",
+        "token-recycling:num_nodes=8,update=path",
+        "token-recycling:num_nodes=8,update=path,state_scope=run",
+    ],
 )
 def test_replay_in_a_batch_equals_decoding_one_by_one(target, skip, drafter):
     config = parse_drafter(drafter)
@@ -79,6 +84,17 @@ def test_summary_is_the_sum_of_its_samples(target):
     assert summary.metric == pytest.approx(sum(s.score for s in samples) / 5)
     assert all(sample.seconds is not None for sample in samples)
     assert [sample.item_id for sample in samples] == [item.id for item in ITEMS]
+
+
+@pytest.mark.parametrize("drafter", ["none", "prompt-lookup:max_ngram=1"])
+def test_gaps_are_kept_per_output_position_where_asked_for(target, drafter):
+    config = parse_drafter(drafter)
+    plain = evaluate(request_for(target, drafter=config), target, SUITE)
+    asked = evaluate(request_for(target, drafter=config, record_gaps=True), target, SUITE)
+    assert all(sample.gaps == () for sample in plain.samples)
+    assert [s.token_ids for s in asked.samples] == [s.token_ids for s in plain.samples]
+    assert [len(s.gaps) for s in asked.samples] == [len(s.token_ids) for s in asked.samples]
+    assert all(gap >= 0.0 for sample in asked.samples for gap in sample.gaps)
 
 
 def test_stop_string_ends_decoding_at_its_first_token(target):

@@ -1,4 +1,4 @@
-"""Acceptance and speed figures against oracles worked out by hand."""
+"""Acceptance figures against oracles worked out by hand."""
 
 import subprocess
 import sys
@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from specdec_core.bench.metrics import (
     AcceptanceCounts,
-    TimedTokens,
-    compute_speedups,
     count_acceptance,
     mean_request_acceptance_length,
 )
@@ -134,38 +132,6 @@ def test_counts_add_up_and_efficiency_is_the_mean_of_accepted_tokens(several):
     assert pooled.acceptance_length == pytest.approx(pooled.mean_accepted_tokens)
     if pooled.num_hits:
         assert sum(pooled.position_acceptance()) == pytest.approx(sum(accepted) / pooled.num_hits)
-
-
-def timed(*pairs: tuple[int, float]) -> list[TimedTokens]:
-    return [TimedTokens(*pair) for pair in pairs]
-
-
-def test_four_speedups_of_the_same_requests():
-    speedups = compute_speedups(timed((100, 2.0), (30, 1.0)), timed((100, 4.0), (30, 1.0)))
-    assert speedups.mean_of_ratios == pytest.approx(1.5)
-    assert speedups.ratio_of_means == pytest.approx(1.4545, abs=1e-4)
-    assert speedups.ratio_of_totals == pytest.approx(1.6667, abs=1e-4)
-    assert speedups.geometric_mean == pytest.approx(1.4142, abs=1e-4)
-
-
-def test_a_slowdown_in_total_can_look_like_a_gain_in_the_mean_of_ratios():
-    speedups = compute_speedups(timed((10, 1.0), (90, 9.0)), timed((10, 2.0), (90, 4.5)))
-    assert speedups.ratio_of_totals == pytest.approx(0.65)
-    assert speedups.mean_of_ratios == pytest.approx(1.25)
-
-
-@pytest.mark.parametrize(
-    ("method", "baseline", "message"),
-    [
-        ([], [], "0 method and 0 baseline requests"),
-        ([(1, 1.0)], [(1, 1.0), (1, 1.0)], "1 method and 2 baseline requests"),
-        ([(0, 1.0)], [(1, 1.0)], "no tokens or no seconds"),
-        ([(1, 1.0)], [(1, 0.0)], "no tokens or no seconds"),
-    ],
-)
-def test_unpaired_or_empty_requests_are_refused(method, baseline, message):
-    with pytest.raises(MeasurementError, match=message):
-        compute_speedups(timed(*method), timed(*baseline))
 
 
 def test_the_module_works_without_torch():

@@ -42,6 +42,7 @@ def test_key_is_a_sha256_in_hex():
         {"repetition": "second"},
         {"mode": "replay"},
         {"is_timed": True},
+        {"record_gaps": True},
         {"code_version": "v2"},
     ],
 )
@@ -60,7 +61,7 @@ def test_every_field_is_covered_by_one_of_the_two_tests_above():
     determining = {
         "target_identity", "dtype", "skip", "drafter", "suite_hash", "domain", "template_hash",
         "item_ids", "max_new_tokens", "repetition", "stop_policy", "batch_size", "mode", "is_timed",
-        "code_version",
+        "record_gaps", "code_version",
     }  # fmt: skip
     assert set(EvaluationRequest.model_fields) == determining | {"target", "suite", "device"}
 

@@ -108,6 +108,7 @@ def test_plain_difference_of_a_small_metric_is_not_shown_as_per_cent() -> None:
         metric_dense=0.0005,
         metric_sparse=0.0205,
         metric_change=Interval(estimate=0.02, low=0.01, high=0.03),
+        metric_change_kind="difference",
     )
     row = comparisons(search(heldout=small))[1]
     assert row.kind == "difference"

@@ -57,7 +57,14 @@ def test_unreadable_file_is_a_data_error(tmp_path):
         ({"reference": "B or C", "metric": "accuracy"}, "'accuracy' needs one letter, A to D"),
         ({"metric": "exact_match"}, "no number in meta.final_answer"),
         ({"metric": "exact_match", "meta": {"final_answer": "ten"}}, "no number in meta"),
-        ({"metric": "pass@1", "meta": {"tests": "def check(f): pass"}}, "no tests: give meta"),
+        ({"metric": "pass@1", "meta": {"tests": "def check(f): pass"}}, "no tests as text: give"),
+        ({"metric": "pass@1", "meta": {"entry_point": "f"}}, "no tests as text"),
+        ({"metric": "pass@1", "meta": {"test_list": []}}, "no tests as text"),
+        ({"metric": "pass@1", "meta": {"test_list": [1]}}, "no tests as text"),
+        (
+            {"metric": "pass@1", "meta": {"test_list": ["assert f"], "test_setup_code": None}},
+            "no tests as text",
+        ),
     ],
 )
 def test_schema_fault_is_named(row, changes, reason):

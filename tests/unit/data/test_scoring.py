@@ -114,7 +114,8 @@ def test_program_is_prompt_answer_tests_and_call():
     assert pass_program("    pass", "def f():\n", meta) == (
         "def f():\n    pass\ndef check(f): pass\ncheck(f)\n"
     )
-    assert pass_program("x", "ignored", {"test_list": ["a", "b"]}) == "x\n\na\nb\n"
+    listed = {"test_list": ["a", "b"], "entry_point": "f"}  # named, but without a check of it
+    assert pass_program("x", "ignored", listed) == "x\n\na\nb\n"
 
 
 def test_without_metric_there_is_no_score():

@@ -28,6 +28,11 @@ def test_order_of_the_file_does_not_matter():
     assert split(suite, 5, 10) == split(turned, 5, 10)
 
 
+def test_an_item_given_twice_would_be_in_both_parts_and_is_refused():
+    with pytest.raises(DataError, match="'twice' has two items 'i00': ids must be unique"):
+        Suite.of("twice", "qa", [*_suite(3).items, _suite(1).items[0]], "twice")
+
+
 def test_other_seed_draws_other_items():
     suite = _suite(40)
     assert split(suite, 8, 8, seed=1).selection_ids != split(suite, 8, 8, seed=2).selection_ids

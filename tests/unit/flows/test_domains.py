@@ -4,6 +4,7 @@ import pytest
 
 from specdec_core.config.domains import DOMAINS, search_config, search_defaults
 from specdec_core.errors import ConfigError
+from tasks.calibration import calibration_config
 
 
 def test_every_domain_of_the_issue_has_a_valid_search() -> None:
@@ -29,6 +30,15 @@ def test_returned_defaults_can_be_changed_without_changing_the_next() -> None:
 def test_unknown_domain_is_answered_with_the_closest() -> None:
     with pytest.raises(ConfigError, match=r"'translatoin' is unknown: did you mean 'translation'"):
         search_config("translatoin")
+
+
+def test_a_suite_of_the_users_own_may_name_a_domain_of_its_own() -> None:
+    config = search_config("riddles", {"suite": "riddles.jsonl"})
+    assert (config.domain, config.target) == ("riddles", "pypi:gemma3-270m")
+    assert calibration_config("riddles", {"suite": "riddles.jsonl"}).domain == "riddles"
+    assert calibration_config("qa", {}).target == search_defaults("qa")["target"]
+    with pytest.raises(ConfigError, match="'riddles' is unknown"):
+        calibration_config("riddles", {})
 
 
 @pytest.mark.parametrize(

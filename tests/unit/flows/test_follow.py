@@ -1,11 +1,14 @@
 """Starting and following a flow run, against a scripted Prefect."""
 
+import socket
+import threading
 from typing import Any
 
 import pytest
 
 from flows.commands import flow as command
 from flows.services.http import RequestRefusedError
+from flows.services.prefect_api import PrefectApi
 from specdec_core.errors import ConfigError, SpecDecError
 
 
@@ -39,8 +42,11 @@ class ScriptedApi:
         kind, name = next(self._states)
         if kind == "DOWN":
             raise ConnectionRefusedError("refused")
-        self._lines.append({"timestamp": "2026-01-01T02:03:04.5Z", "message": f"in {name}"})
+        self.log(f"in {name}")
         return {"state": {"type": kind, "name": name, "message": "done"}}
+
+    def log(self, message: str) -> None:
+        self._lines.append({"timestamp": "2026-01-01T02:03:04.5Z", "message": message})
 
     def logs(self, _run_id: str, offset: int) -> list[dict[str, Any]]:
         return self._lines[offset:]
@@ -89,6 +95,15 @@ def test_run_is_followed_to_its_end_with_every_log_line_once() -> None:
     assert display.shown[0] == (40.0, "level: 2 of 5")
 
 
+def test_of_a_logged_exception_only_its_text_is_shown() -> None:
+    display = Display()
+    api = ScriptedApi([("FAILED", "Failed")])
+    trace = "task failed: ConfigError('no')\nTraceback (most recent call last):\n  File x"
+    api.log(trace)
+    command.follow(api, "r1", display)  # type: ignore[arg-type] - scripted stand-ins
+    assert display.lines[0] == "02:03:04 task failed: ConfigError('no')"
+
+
 def test_server_that_goes_away_is_named() -> None:
     api = ScriptedApi([("RUNNING", "Running"), ("DOWN", "")])
     with pytest.raises(SpecDecError, match=r"http://127\.0\.0\.1:1/api stopped answering"):
@@ -98,6 +113,24 @@ def test_server_that_goes_away_is_named() -> None:
 def test_unknown_deployment_lists_those_that_exist() -> None:
     with pytest.raises(ConfigError, match="there are: tss-search/qa, tss-search/translation"):
         command.start(ScriptedApi([]), "tss-search/qq", {})  # type: ignore[arg-type] - scripted
+
+
+def test_something_that_is_not_a_prefect_server_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        thread = threading.Thread(target=_answer_once, args=(server,))
+        thread.start()
+        api = PrefectApi(f"http://127.0.0.1:{port}/api", "specdec")
+        with pytest.raises(SpecDecError, match=f"http://127.0.0.1:{port}/api does not answer"):
+            command.start(api, "tss-search/translation", {})
+        thread.join()
+
+
+def _answer_once(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"what do you want?\r\n")
 
 
 def test_unknown_parameter_lists_those_that_exist() -> None:

@@ -126,3 +126,87 @@ def test_stop_id_outside_the_vocabulary_is_refused(checkpoint, tmp_path):
     resolved = resolve_model(f"path:{folder}", tmp_path / "cache")
     with pytest.raises(ConfigError, match=r"stop token ids \[9999\] are outside"):
         load_target(resolved, dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "device 'gpu' is unknown: use cpu, cuda or cuda:n"),
+        ("cuda:x", "device 'cuda:x' is unknown"),
+        ("cuda:99", r"device 'cuda:99' is not there: torch sees \d+ CUDA devices"),
+    ],
+)
+def test_devices_that_are_not_there_are_named(checkpoint, tmp_path, device, message):
+    resolved = resolve_model(f"path:{checkpoint}", tmp_path / "cache")
+    with pytest.raises(ConfigError, match=message):
+        load_target(resolved, dtype="float32", device=device)
+
+
+def test_unknown_dtype_is_named(checkpoint, tmp_path):
+    resolved = resolve_model(f"path:{checkpoint}", tmp_path / "cache")
+    with pytest.raises(ConfigError, match="dtype 'int8' is unknown: choose one of float32"):
+        load_target(resolved, dtype="int8", device="cpu")
+
+
+class Hub:
+    """A hub with one repository, a folder on this machine."""
+
+    def __init__(self, repository):
+        self.repository = repository
+        self.asked = []
+
+    def hf_hub_download(self, name, file, *, revision):
+        self.asked.append((name, file, revision))
+        return str(self.repository / file)
+
+    def snapshot_download(self, name, *, revision, allow_patterns, ignore_patterns):
+        from huggingface_hub.utils import filter_repo_objects
+
+        files = [path.name for path in self.repository.iterdir()]
+        patterns = {"allow_patterns": allow_patterns, "ignore_patterns": ignore_patterns}
+        fetched = sorted(filter_repo_objects(files, **patterns))
+        self.asked.append((name, fetched, revision))
+        return str(self.repository)
+
+
+@pytest.fixture
+def hub(checkpoint, tmp_path, monkeypatch):
+    import shutil
+
+    import huggingface_hub
+
+    made = Hub(tmp_path / "repository")
+    shutil.copytree(checkpoint, made.repository)
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(huggingface_hub, name, getattr(made, name))
+    return made
+
+
+def test_a_hub_model_is_what_lies_in_its_repository(hub, checkpoint, tmp_path):
+    for stray in ("consolidated.safetensors", "pytorch_model.bin", "README.md"):
+        (hub.repository / stray).write_bytes(b"not needed")
+    resolved = resolve_model("hf:org/name@v1", tmp_path / "cache")
+    assert resolved.reference == "hf:org/name@v1"
+    assert resolved.identity == resolve_model(f"path:{checkpoint}", tmp_path / "cache").identity
+    needed = sorted(path.name for path in checkpoint.iterdir())
+    assert hub.asked == [("org/name", "config.json", "v1"), ("org/name", needed, "v1")]
+
+
+def test_a_hub_model_of_unknown_architecture_is_refused_before_its_weights_are_fetched(
+    hub, tmp_path
+):
+    (hub.repository / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    with pytest.raises(UnsupportedModelError, match="model type 'mamba'"):
+        resolve_model("hf:org/name", tmp_path / "cache")
+    assert hub.asked == [("org/name", "config.json", None)]
+
+
+def test_an_unreachable_hub_is_a_clear_error(monkeypatch, tmp_path):
+    import huggingface_hub
+
+    def unreachable(*_args, **_options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    with pytest.raises(ConfigError, match=r"hf:org/name@v1 cannot be fetched .*no route.*path:"):
+        resolve_model("hf:org/name@v1", tmp_path / "cache")

@@ -1,8 +1,10 @@
 import pytest
 
 from specdec_core.errors import ConfigError, MeasurementError
+from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import tiny_target
 from specdec_core.profiling.step_time import StepTimeCurve, StepTimePoint, measure_step_time
+from specdec_core.skip import SkipConfig
 
 
 def curve(**seconds):
@@ -26,22 +28,22 @@ def test_predicted_speedup_is_the_closed_form():
 
 
 def test_warm_up_is_left_out_and_sizes_alternate():
-    """A clock where the first two rounds cost a hundred times more changes nothing."""
-    ticks = []
+    """A forward takes its size in seconds, and each of the first four 100 more."""
+    sizes, now = [], [0.0]
 
-    def clock():
-        forwards = len(ticks) // 2
-        step = 100.0 if forwards < 2 * 2 else 1.0  # two sizes, two warm-up rounds
-        now = (ticks[-1] if ticks else 0.0) + (step if len(ticks) % 2 else 0.0)
-        ticks.append(now)
-        return now
+    class SlowStart(TargetView):
+        def forward(self, trees, cache):
+            now[0] += len(trees[0]) + (100.0 if len(sizes) < 4 else 0.0)
+            sizes.append(len(trees[0]))
+            return super().forward(trees, cache)
 
-    measured = measure_step_time(
-        tiny_target("llama").view(), [4, 1], context=6, repeats=3, clock=clock
+    view = SlowStart(tiny_target("llama"), SkipConfig())
+    measured = measure_step_time(view, [4, 1, 4], context=6, repeats=3, clock=lambda: now[0])
+    assert sizes == [1, 4] * 5
+    assert measured.points == (
+        StepTimePoint(nodes=1, seconds=(1.0,) * 3),
+        StepTimePoint(nodes=4, seconds=(4.0,) * 3),
     )
-    # The warm-up starts the clock without reading it at the end, so costs never leak.
-    assert [point.nodes for point in measured.points] == [1, 4]
-    assert all(len(point.seconds) == 3 for point in measured.points)
 
 
 def test_deferred_work_is_waited_for():

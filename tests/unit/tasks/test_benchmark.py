@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from db.schemas import BenchmarkCell, CellFigures, CellSample
+from db.schemas import BenchmarkCell, CellDifference, CellFigures, CellSample
 from db.store import Store
+from flows.measurements import cell_table, difference_table, headline
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, DataError
 from tasks.benchmark import BenchmarkReport, run_benchmark
 from tasks.pool import pool_factory
 from tasks.regression import find_regressions
+from tasks.runtime import LogLine
 from tests.table_evaluator import Control, TableEvaluator, workload
 
 GRID = BenchmarkConfig(
@@ -20,10 +22,14 @@ GRID = BenchmarkConfig(
 
 
 def bench(
-    settings: Settings, store: Store, control: Control, config: BenchmarkConfig = GRID
+    settings: Settings,
+    store: Store,
+    control: Control,
+    config: BenchmarkConfig = GRID,
+    log: LogLine = lambda _line: None,
 ) -> BenchmarkReport:
     start = pool_factory(settings, TableEvaluator(control.folder), is_inline=True)
-    return run_benchmark(config, settings, store, start, prepare_workload=workload)
+    return run_benchmark(config, settings, store, start, log=log, prepare_workload=workload)
 
 
 def test_every_cell_is_measured_paired_and_stored(
@@ -69,6 +75,51 @@ def test_the_same_session_is_answered_from_the_store_and_a_new_one_measured(
     assert other.num_evaluated == 12
 
 
+def test_differing_outputs_are_judged_by_the_gap_where_they_part(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "differ").write_text("item-03=0.5 item-01=0.0001")
+    lines: list[str] = []
+    grid = GRID.model_copy(update={"domains": ("translation",)})
+    report = bench(settings, store, control, grid, log=lines.append)
+    # Two repeats of three methods, and one look at the gaps of the two items.
+    assert report.num_evaluated == 2 * 3 + 1
+    plain, *methods = (cell.figures for cell in report.cells)
+    assert plain is not None
+    assert (plain.num_identical, plain.differences) == (8, ())
+    for figures in methods:
+        assert figures is not None
+        assert (figures.num_identical, figures.num_ties, figures.num_defects) == (6, 1, 1)
+        assert figures.differences == (
+            CellDifference(item_id="item-01", position=7, gap=0.0001, kind="tie"),
+            CellDifference(item_id="item-03", position=7, gap=0.5, kind="defect"),
+        )
+    assert "translation: 2 outputs differ, looking at their logit gaps" in lines
+    (looked,) = [row for role, _, row in store.runs.evaluations(report.run_id) if role == "gaps"]
+    assert looked.request.drafter.method == "none"
+    assert looked.request.item_ids == ("item-01", "item-03")
+    assert looked.request.record_gaps
+    assert not looked.request.is_timed
+    assert store.benchmarks.list(run_id=report.run_id) == list(report.cells)
+    view = difference_table(report)
+    assert view.rows[1] == ("translation", "prompt-lookup", "item-03", "7", "0.500000", "defect")
+    assert cell_table(report).rows[1][-1] == "6/8 (1 tie, 1 defect)"
+    assert headline(report).endswith("2 outputs differ beyond what rounding explains")
+
+
+def test_differences_without_gaps_to_judge_by_are_unknown(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "differ").write_text("item-01=0.0001")
+    (control.folder / "raise-gaps").touch()
+    grid = GRID.model_copy(update={"domains": ("translation",)})
+    report = bench(settings, store, control, grid)
+    figures = report.cells[1].figures
+    assert figures is not None
+    assert (figures.num_identical, figures.num_ties, figures.num_defects) == (7, 0, 0)
+    assert figures.differences[0].kind == "unknown"
+
+
 def test_a_failing_cell_has_its_reason_and_no_figures(
     settings: Settings, store: Store, control: Control
 ) -> None:
@@ -76,6 +127,19 @@ def test_a_failing_cell_has_its_reason_and_no_figures(
     report = bench(settings, store, control, GRID.model_copy(update={"skip": "2"}))
     assert {cell.status for cell in report.cells} == {"failed"}
     assert report.cells[0].error == "ValueError: 2 is broken"
+
+
+def test_what_failed_is_tried_again_by_the_next_run_of_the_session(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    sparse = GRID.model_copy(update={"skip": "2", "baseline": "nightly"})
+    (control.folder / "raise").write_text("2")
+    failed = bench(settings, store, control, sparse)
+    assert failed.notes == ("6 cells failed: this run did not become baseline 'nightly'",)
+    (control.folder / "raise").unlink()
+    report = bench(settings, store, control, sparse)
+    assert {cell.status for cell in report.cells} == {"done"}
+    assert report.notes == ("baseline 'nightly' is this run",)
 
 
 def test_the_first_run_becomes_the_baseline_and_identical_data_never_alarms(

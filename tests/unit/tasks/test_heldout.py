@@ -6,6 +6,7 @@ import pytest
 
 from db.schemas import HeldoutComparison, Interval
 from db.store import Store
+from flows.views import change
 from specdec_core.records import SampleResult, StepTrace
 from specdec_core.search.tss import SearchOutcome
 from tasks.heldout import (
@@ -93,6 +94,16 @@ def test_metric_change_is_relative_or_near_zero_a_difference() -> None:
     assert change is not None
     assert change.estimate == pytest.approx(0.3)
     assert metric_interval([sample("a", None)], [sample("a", None)]) is None
+
+
+def test_a_plain_difference_is_said_to_be_one_and_is_not_shown_in_per_cent() -> None:
+    found = heldout(around(-0.2, 0.1), around(0.2, 0.1), around(1.1, 0.05))
+    plain = found.comparison.model_copy(update={"metric_change_kind": "difference"})
+    decision = decide(outcome_at(-0.05)[0], Heldout(plain, (), (), ()), config())
+    assert "the metric changed by -0.2000 (-0.3000 to -0.1000), below the tolerance of -0.0500" in (
+        decision.reason
+    )
+    assert change(plain.metric_change, "difference") == "-0.2000 [-0.3000, -0.1000]"
 
 
 def test_cases_show_the_largest_changes_and_texts_that_differ() -> None:

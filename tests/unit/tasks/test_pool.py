@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from specdec_core.errors import ConfigError, SearchCancelledError
 from tasks.ending import end_status
 from tasks.jobs import Job, JobFailure, JobResult, StopCheck
 from tasks.pool import InlinePool
+from tasks.ray_cluster import worker_resources
 from tasks.runtime import file_lock, run_log
 from tasks.worker import ModelWorker
 from tests.table_evaluator import Control, TableEvaluator, workload
@@ -127,3 +129,31 @@ def test_how_runs_end() -> None:
     assert end_status(SearchCancelledError("x")) == "cancelled"
     assert end_status(KeyboardInterrupt()) == "cancelled"
     assert end_status(ValueError("x")) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "resources"),
+    [
+        ("cpu", False, {"num_cpus": 3}),
+        ("auto", False, {"num_cpus": 3}),
+        ("auto", True, {"num_gpus": 1, "num_cpus": 1}),
+        ("cuda", False, {"num_gpus": 1, "num_cpus": 1}),
+    ],
+)
+def test_a_worker_gets_the_accelerator_that_its_target_is_loaded_on(
+    monkeypatch: pytest.MonkeyPatch, device: str, driver: bool, resources: dict[str, float]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: "/bin/nvidia-smi" if driver else None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert worker_resources(Settings(device=device, threads=3)) == resources
+
+
+def test_a_full_disk_under_the_run_log_prints_no_tracebacks(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = settings.home_dir / "logs"
+    folder.mkdir(parents=True)
+    (folder / "run-r.log").symlink_to("/dev/full")
+    with contextlib.suppress(OSError), run_log(settings, "r"):
+        logging.getLogger("tasks").info("a line that finds no room")
+    assert capsys.readouterr().err == ""

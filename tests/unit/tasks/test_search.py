@@ -6,12 +6,15 @@ import optuna
 import pytest
 
 from db.store import Store
+from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, DataError, EvaluationFailedError, SearchCancelledError
+from specdec_core.records import SampleResult
 from tasks.jobs import StopCheck
+from tasks.plan import plan_search
 from tasks.pool import WorkerPool, pool_factory
 from tasks.report import Progress, SearchReport
-from tasks.search import plan_search, run_search
+from tasks.search import run_search
 from tests.table_evaluator import Control, TableEvaluator, config, expected, workload
 
 
@@ -134,11 +137,13 @@ def test_an_answer_that_does_not_hold_is_rejected_and_dense_stays(
         acceptance, metric = rule(skip)
         return acceptance, metric - (0.2 if heldout and skip else 0.0)
 
-    def sample(job: object, item_id: str, inner: object = table._sample) -> object:
+    inner = table._sample
+
+    def sample(job: EvaluationRequest, item_id: str, gap: float | None) -> SampleResult:
         monkeypatch.setattr(
             table, "expected", lambda skip: overfitted(skip, heldout=item_id not in chosen)
         )
-        return inner(job, item_id)  # type: ignore[operator]  # the wrapped function
+        return inner(job, item_id, gap)
 
     monkeypatch.setattr(table, "_sample", sample)
     report = search(settings, store, control)

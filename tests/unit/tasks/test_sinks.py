@@ -12,7 +12,13 @@ import pytest
 from db.store import Store
 from specdec_core.config.settings import Settings
 from tasks.mirrored import ChildRun
-from tasks.mlflow_client import KEY_TAG, RUN_TAG, MlflowMirror, TrackerDownError
+from tasks.mlflow_client import (
+    KEY_TAG,
+    RUN_TAG,
+    MlflowMirror,
+    TrackerDownError,
+    without_password,
+)
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.search import run_search
@@ -129,6 +135,15 @@ def test_sync_says_that_the_tracker_is_down(
     nowhere = tracked.model_copy(update={"mlflow_url": "sqlite:////proc/nowhere/mlflow.db"})
     with pytest.raises(TrackerDownError):
         sync_runs(store, nowhere)
+
+
+def test_a_password_in_the_trackers_address_is_never_shown() -> None:
+    shown = without_password("postgresql+psycopg://user:s3:cr/t@host:5432/mlflow")
+    assert "s3" not in shown
+    assert without_password("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
+    with pytest.raises(TrackerDownError) as down:
+        MlflowMirror.connect("postgresql+psycopg://me:secret@127.0.0.1:1/x", Path("/proc/nowhere"))
+    assert "secret" not in str(down.value)
 
 
 def test_long_values_become_artefacts_and_odd_numbers_are_named(tracked: Settings) -> None:

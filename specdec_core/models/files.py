@@ -1,0 +1,97 @@
+"""Which files of a folder make a checkpoint, and what they hash to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from specdec_core.errors import ConfigError
+
+_WEIGHTS = "model.safetensors"
+
+# Besides the weights: what decides how text becomes tokens, how they are run, and when they end.
+_DESCRIPTION = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "chat_template.*",
+)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files that hold the weights of the checkpoint in `folder`.
+
+    That is the standard file, else the shards of its index, else every such file. Some folders
+    hold the weights a second time in a format of their own (``consolidated.safetensors``).
+
+    Raises:
+        ConfigError: if there is no such file, or a shard is missing.
+    """
+    index = folder / f"{_WEIGHTS}.index.json"
+    if (folder / _WEIGHTS).exists():
+        return [folder / _WEIGHTS]
+    if index.exists():
+        return _shards(index)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(
+            f"{folder} has no .safetensors file: convert the checkpoint to safetensors "
+            "(save_pretrained of transformers does)"
+        )
+    return files
+
+
+def content_identity(folder: Path, cache_dir: Path) -> str:
+    """Hex SHA-256 over names and contents of the files that make the model in `folder`.
+
+    Raises:
+        ConfigError: if its weights are not there.
+    """
+    described = {path for pattern in _DESCRIPTION for path in folder.glob(pattern)}
+    digest = hashlib.sha256()
+    for path in sorted({*weight_files(folder), *described}):
+        digest.update(f"{path.name}\0{_remembered_sha256(path, cache_dir)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{index} is not an index of shards ({error!r}): fetch it anew"
+        ) from error
+    missing = [name for name in names if not (index.parent / name).exists()]
+    if missing:
+        raise ConfigError(
+            f"{index.parent} lacks {len(missing)} of {len(names)} shards ({missing[0]}, ..): fetch "
+            "the rest of the checkpoint"
+        )
+    return [index.parent / name for name in names]
+
+
+def _remembered_sha256(path: Path, cache_dir: Path) -> str:
+    """SHA-256 of a file, remembered by real path, size and modification time."""
+    stat = path.stat()
+    name = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
+    memo = cache_dir / "hashes" / hashlib.sha256(name.encode()).hexdigest()
+    if memo.exists():
+        return memo.read_text()
+    value = file_sha256(path)
+    memo.parent.mkdir(parents=True, exist_ok=True)
+    temporary = memo.with_suffix(f".{os.getpid()}")
+    temporary.write_text(value)
+    temporary.replace(memo)
+    return value

@@ -1,0 +1,41 @@
+"""The engine on a CUDA device: the same output with and without drafts, and as on the processor."""
+
+import pytest
+import torch
+
+from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
+from specdec_core.decoding import generate, make_drafter
+from specdec_core.models.tiny import FAMILIES, tiny_target
+from specdec_core.skip import SkipConfig
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+PROMPTS = ([3], [1, 2, 3, 1, 2], [6, 0, 5, 5, 4, 2, 6, 0, 5, 1, 3])
+DRAFTERS = (PromptLookup(), TokenRecycling(), TokenRecycling(update="path", num_nodes=12))
+
+
+def decode(target, skip, config, prompts):
+    results = generate(
+        target.view(SkipConfig.parse(skip)),
+        prompts,
+        [make_drafter(config) for _ in prompts],
+        max_new_tokens=24,
+        eos_ids=(),
+        synchronize=torch.cuda.synchronize,
+    )
+    return [result.token_ids for result in results]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("skip", ["", "a1"])
+def test_drafting_changes_no_token_alone_or_in_a_batch(family, skip):
+    options = {"seed": 0, "dtype": "float32", "vocab_size": 7}
+    target = tiny_target(family, device="cuda", **options)
+    expected = [decode(target, skip, NoDrafter(), [prompt])[0] for prompt in PROMPTS]
+    assert decode(tiny_target(family, **options), skip, NoDrafter(), PROMPTS) == expected
+    for config in (NoDrafter(), *DRAFTERS):
+        assert decode(target, skip, config, PROMPTS) == expected
+        assert [decode(target, skip, config, [prompt])[0] for prompt in PROMPTS] == expected
