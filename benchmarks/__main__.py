@@ -8,7 +8,7 @@ import json
 
 from benchmarks.common import RESULTS
 
-NAMES = ("autoregressive", "drafting", "batching", "search")
+NAMES = ("threads", "autoregressive", "drafting", "batching", "search")
 
 
 def main() -> None:

@@ -44,7 +44,9 @@ def calibration_config(domain: str, given: Mapping[str, Any]) -> CalibrationConf
         ConfigError: for an unknown domain, or a value outside its range.
     """
     of_domain = search_defaults(domain, given.get("suite"))
-    defaults = {name: of_domain[name] for name in ("domain", "target") if name in of_domain}
+    defaults: dict[str, Any] = {
+        name: of_domain[name] for name in ("domain", "target") if name in of_domain
+    }
     return build_config(CalibrationConfig, defaults, given)
 
 

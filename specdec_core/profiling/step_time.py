@@ -10,7 +10,7 @@ from statistics import median
 from pydantic import Field
 
 from specdec_core.config.base import Record
-from specdec_core.errors import ConfigError, MeasurementError
+from specdec_core.errors import ConfigError
 from specdec_core.models.target import TargetView
 from specdec_core.tree.token_tree import TokenTree
 
@@ -34,36 +34,6 @@ class StepTimeCurve(Record):
 
     context: int = Field(ge=1, description="committed tokens in the cache")
     points: tuple[StepTimePoint, ...] = Field(min_length=1, description="by increasing nodes")
-
-    def seconds_at(self, nodes: float) -> float:
-        """Return the median step time at `nodes`, linear between points, constant below the first.
-
-        Raises:
-            MeasurementError: above the largest measured number of nodes.
-        """
-        points = self.points
-        if nodes > points[-1].nodes:
-            raise MeasurementError(
-                f"step time of {nodes} nodes was not measured: the curve ends at {points[-1].nodes}"
-            )
-        if nodes <= points[0].nodes:
-            return points[0].median_s
-        right = next(i for i, point in enumerate(points) if nodes <= point.nodes)
-        low, high = points[right - 1], points[right]
-        share = (nodes - low.nodes) / (high.nodes - low.nodes)
-        return low.median_s + share * (high.median_s - low.median_s)
-
-    def predicted_speedup(self, acceptance_length: float, nodes: float, draft_s: float) -> float:
-        """Return the predicted speed-up over one token per step.
-
-        Args:
-            acceptance_length: Committed tokens per verify step.
-            nodes: Mean nodes per verify step, root included.
-            draft_s: Drafting seconds per step.
-
-        Source: Leviathan et al. 2023, theorem 3.8, with a measured verification cost.
-        """
-        return acceptance_length * self.seconds_at(1) / (self.seconds_at(nodes) + draft_s)
 
 
 def measure_step_time(

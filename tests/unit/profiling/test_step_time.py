@@ -1,30 +1,10 @@
 import pytest
 
-from specdec_core.errors import ConfigError, MeasurementError
+from specdec_core.errors import ConfigError
 from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import tiny_target
-from specdec_core.profiling.step_time import StepTimeCurve, StepTimePoint, measure_step_time
+from specdec_core.profiling.step_time import StepTimePoint, measure_step_time
 from specdec_core.skip import SkipConfig
-
-
-def curve(**seconds):
-    points = tuple(
-        StepTimePoint(nodes=int(name[1:]), seconds=values) for name, values in seconds.items()
-    )
-    return StepTimeCurve(context=8, points=points)
-
-
-def test_seconds_are_medians_and_linear_between_points():
-    measured = curve(n1=(3.0, 1.0, 2.0), n5=(6.0,))
-    assert measured.seconds_at(1) == 2.0
-    assert measured.seconds_at(3) == 4.0  # half way from 2 to 6
-    with pytest.raises(MeasurementError, match="the curve ends at 5"):
-        measured.seconds_at(6)
-
-
-def test_predicted_speedup_is_the_closed_form():
-    # 3 tokens per step at cost (1.5 + 0.5) / 1.0 plain steps
-    assert curve(n1=(1.0,), n9=(1.5,)).predicted_speedup(3.0, 9, 0.5) == 1.5
 
 
 def test_warm_up_is_left_out_and_sizes_alternate():
