@@ -21,6 +21,10 @@ _EXPLANATIONS = (
         "is full: free disk space on the database server",
     ),
     (
+        "disk i/o error",
+        "cannot be read or written: check free disk space and the disk under it",
+    ),
+    (
         "database is locked",
         "stayed locked by another process: wait for it to end, or use PostgreSQL for many writers",
     ),

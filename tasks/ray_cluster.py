@@ -60,7 +60,16 @@ def worker_resources(settings: Settings) -> dict[str, float]:
 
 
 def check_resources(settings: Settings) -> None:
-    """Refuse what the cluster could never hold; Ray itself would wait for ever."""
+    """Refuse what the cluster could never hold; Ray itself would wait for ever.
+
+    Raises:
+        ConfigError: if workers do not fit, or the device is a certain one of several GPUs.
+    """
+    if settings.device.startswith("cuda:"):
+        raise ConfigError(
+            f"device {settings.device!r} names one GPU, but Ray chooses a GPU for each worker: set "
+            "SPECDEC_DEVICE=cuda, and CUDA_VISIBLE_DEVICES to leave some out"
+        )
     total: dict[str, float] = ray.cluster_resources()
     for name, amount in worker_resources(settings).items():
         kind = {"num_cpus": "CPU", "num_gpus": "GPU"}[name]

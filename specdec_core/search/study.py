@@ -225,9 +225,10 @@ def _storage_faults(what: str) -> Iterator[None]:
     except StoreError:
         raise
     except Exception as error:
+        cause = error.__cause__ or error  # what the database said, where Optuna hides it
         raise StoreError(
-            f"Optuna study {what} cannot be used ({type(error).__name__}: {error}): check "
-            "SPECDEC_OPTUNA_URL; it must not share a database with MLflow or Prefect"
+            f"Optuna study {what} cannot be used ({type(cause).__name__}: {cause}): check free "
+            "disk space and SPECDEC_OPTUNA_URL, which must not name a database of MLflow or Prefect"
         ) from error
 
 

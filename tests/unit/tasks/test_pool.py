@@ -15,7 +15,7 @@ from specdec_core.errors import ConfigError, SearchCancelledError
 from tasks.ending import end_status
 from tasks.jobs import Job, JobFailure, JobResult, StopCheck
 from tasks.pool import InlinePool
-from tasks.ray_cluster import worker_resources
+from tasks.ray_cluster import check_resources, worker_resources
 from tasks.runtime import file_lock, run_log
 from tasks.worker import ModelWorker
 from tests.table_evaluator import Control, TableEvaluator, workload
@@ -146,6 +146,11 @@ def test_a_worker_gets_the_accelerator_that_its_target_is_loaded_on(
     monkeypatch.setattr("shutil.which", lambda _name: "/bin/nvidia-smi" if driver else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert worker_resources(Settings(device=device, threads=3)) == resources
+
+
+def test_a_certain_gpu_is_refused_as_ray_chooses_it() -> None:
+    with pytest.raises(ConfigError, match="device 'cuda:1' names one GPU"):
+        check_resources(Settings(device="cuda:1"))
 
 
 def test_a_full_disk_under_the_run_log_prints_no_tracebacks(
