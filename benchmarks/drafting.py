@@ -89,12 +89,10 @@ def _acceptance(generations: list[Generation]) -> dict[str, Any]:
 
 
 def _differences(plain: list[Generation], method: list[Generation]) -> dict[str, Any]:
-    found = [
-        difference
-        for reference, other in zip(plain, method, strict=True)
-        if (difference := compare_outputs(reference, other.token_ids, TIE_GAPS["bfloat16"]))
-        is not None
-    ]
+    gap = TIE_GAPS["bfloat16"]
+    pairs = zip(plain, method, strict=True)
+    compared = [compare_outputs(reference, other.token_ids, gap) for reference, other in pairs]
+    found = [difference for difference in compared if difference is not None]
     return {
         "num_requests": len(plain),
         "num_identical": len(plain) - len(found),
