@@ -1,6 +1,6 @@
 """The `specdec` command: verbs, flags and exit codes; each verb is loaded when it is used.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage or input, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage or input, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -8,9 +8,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
+import os
+import signal
 import sys
+import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from typing import cast
 
 from pydantic import ValidationError
@@ -20,6 +25,7 @@ from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.domains import DOMAINS
 from specdec_core.config.search import SearchConfig
+from specdec_core.config.settings import QUIET_ENVIRONMENT
 from specdec_core.errors import ConfigError, SpecDecError
 
 Handler = Callable[[Namespace], int]
@@ -49,8 +55,13 @@ def build_parser() -> ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     args = build_parser().parse_args(argv)
+    _prepare_process()
+    # A machine reads one document on standard output, whatever a library prints there.
+    args.out = sys.stdout
+    quiet = redirect_stdout(sys.stderr) if args.json else nullcontext()
     try:
-        return _load(args.handler)(args)
+        with quiet:
+            return _load(args.handler)(args)
     except ConfigError as error:
         return _fail(args, error, 2)
     except ValidationError as error:
@@ -212,10 +223,27 @@ def _load(handler: str) -> Handler:
     return cast(Handler, getattr(importlib.import_module(module), name))
 
 
+def _prepare_process() -> None:
+    """Quiet libraries, warnings on standard error, and SIGTERM as an orderly end."""
+    for name, value in QUIET_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    for package in ("specdec_core", "db", "tasks", "flows"):
+        logging.getLogger(package).handlers[:] = [handler]
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(_number: int, _frame: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
 def _fail(args: Namespace, error: Exception, code: int) -> int:
     if args.json:
         document = {"error": {"type": type(error).__name__, "message": str(error)}}
-        sys.stdout.write(json.dumps(document) + "\n")
+        args.out.write(json.dumps(document) + "\n")
     sys.stderr.write(f"error: {error}\n")
     return code
 

@@ -27,7 +27,8 @@ from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, Workload, prepare
 from tasks.regression import BaselineComparison, Regression, compare_with_baseline
 from tasks.report import OnProgress, Progress
-from tasks.runtime import LogLine, provenance, run_log
+from tasks.run_rows import start_run
+from tasks.runtime import LogLine, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
@@ -100,9 +101,7 @@ def run_benchmark(
     for row in grid:
         row[0].workload.register(store)
     name = config.session or "-".join(config.domains)[:80]
-    run = store.runs.create(
-        kind, name, config.model_dump(mode="json"), provenance(settings), flow_run_id
-    )
+    run = start_run(store, kind, name, config, settings, flow_run_id)
     tracker = tracker or NullTracker()
     dispatcher = Dispatcher(store, start_pool, run.id, should_stop=should_stop, retries_failed=True)
     with (

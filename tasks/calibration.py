@@ -22,12 +22,12 @@ from specdec_core.errors import (
 )
 from specdec_core.skip import SkipConfig, UnitKind
 from tasks.dispatch import MAX_ATTEMPTS
-from tasks.ending import note_end
 from tasks.jobs import JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
 from tasks.prepare import Preparer, Workload, prepare
 from tasks.report import OnProgress, Progress
-from tasks.runtime import LogLine, provenance, run_log
+from tasks.run_rows import note_end, start_run
+from tasks.runtime import LogLine, run_log
 
 if TYPE_CHECKING:
     from specdec_core.models.target import Target
@@ -94,9 +94,7 @@ def run_calibration(
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
     request = calibration_request(config, workload)
     workload.register(store)
-    run = store.runs.create(
-        KIND, config.domain, config.model_dump(mode="json"), provenance(settings), flow_run_id
-    )
+    run = start_run(store, KIND, config.domain, config, settings, flow_run_id)
     progress(Progress(stage="calibration", done=0, total=1, text=workload.target.reference))
     with note_end(store, run.id), run_log(settings, run.id), start_pool(should_stop) as pool:
         measured = _measure(pool, request, should_stop)

@@ -8,6 +8,7 @@ from db.schemas import HeldoutComparison, Interval, MetricChangeKind, ProfileSco
 from db.store import Store
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ProfileNotFoundError
+from specdec_core.search.ranking import SMALL_METRIC
 from specdec_core.search.tss import Ranked, SearchOutcome
 from tasks.heldout import Heldout
 from tasks.prepare import Workload
@@ -67,6 +68,11 @@ def _signed(value: float, kind: MetricChangeKind) -> str:
 def _faults(found: HeldoutComparison, config: SearchConfig) -> list[str]:
     """Every rule that the comparison breaks, in words."""
     faults = []
+    if found.metric_dense is not None and found.metric_dense < SMALL_METRIC:
+        faults.append(
+            f"the dense target itself scores {found.metric_dense:.4f}: there is no quality that "
+            "skipping could be seen to keep"
+        )
     metric, kind = found.metric_change, found.metric_change_kind
     acceptance, speed = found.acceptance_change, found.speedup
     if metric is not None and metric.estimate < config.epsilon_metric:

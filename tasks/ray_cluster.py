@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from typing import Any
 
 import ray
@@ -36,6 +38,8 @@ def connect(settings: Settings) -> bool:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
         }
+    is_main = threading.current_thread() is threading.main_thread()
+    on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=settings.ray_address,
@@ -49,6 +53,10 @@ def connect(settings: Settings) -> bool:
             "check SPECDEC_RAY_ADDRESS, that the cluster runs, and RAY_AUTH_MODE and "
             "RAY_AUTH_TOKEN; 'local' starts one here"
         ) from error
+    finally:
+        # Ray's own handler aborts the process; ours lets the run's row be given its end.
+        if is_main and on_terminate is not None:
+            signal.signal(signal.SIGTERM, on_terminate)
     return True
 
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import psutil
+
 from specdec_core.config.evaluation import DType
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, StoreError
@@ -32,6 +34,8 @@ def provenance(settings: Settings) -> dict[str, Any]:
     return {
         **describe_provenance(),
         "host": platform.node(),
+        "pid": os.getpid(),
+        "process_started_at": psutil.Process().create_time(),
         "num_cpus": os.cpu_count() or 1,
         "threads": settings.threads,
         "num_workers": settings.num_workers,

@@ -27,7 +27,8 @@ from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import OnProgress, SearchReport
-from tasks.runtime import LogLine, provenance, run_log
+from tasks.run_rows import start_run
+from tasks.runtime import LogLine, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 
 logger = logging.getLogger(__name__)
@@ -73,9 +74,7 @@ def run_search(
     """
     plan = plan_search(config, settings, prepare_workload)
     plan.workload.register(store)
-    run = store.runs.create(
-        KIND, config.domain, config.model_dump(mode="json"), provenance(settings), flow_run_id
-    )
+    run = start_run(store, KIND, config.domain, config, settings, flow_run_id)
     tracker = tracker or NullTracker()
     if plan.workload.target.license_note:
         log(plan.workload.target.license_note)

@@ -17,9 +17,9 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
-from tasks.ending import EndStatus, end_status, note_end
 from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
 from tasks.mlflow_client import MlflowMirror, TrackerDownError, without_password
+from tasks.run_rows import EndStatus, end_status, note_end
 from tasks.runtime import LogLine
 
 logger = logging.getLogger(__name__)
@@ -155,10 +155,10 @@ def mirrored_run(
     A block that raises marks the run as failed or cancelled, in the store and in the tracker.
     The tracker's id is stored once everything has arrived there.
     """
-    tracker.start(run, run_parameters(run))
     metrics: dict[str, float | None] = {}
     try:
         with note_end(store, run.id):
+            tracker.start(run, run_parameters(run))
             yield metrics
     except BaseException as error:
         tracker.finish(run.id, end_status(error), {})

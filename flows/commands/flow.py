@@ -84,6 +84,8 @@ def start(api: PrefectApi, name: str, parameters: dict[str, Any]) -> dict[str, A
     try:
         return api.start_run(deployment["id"], parameters)
     except RequestRefusedError as error:
+        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise SpecDecError(f"Prefect could not start {name}: {error}") from error
         raise ConfigError(f"{name} does not take these parameters: {error.detail}") from error
 
 

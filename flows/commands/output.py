@@ -38,7 +38,7 @@ def to_plain(value: Any) -> Any:
 def emit(args: Namespace, value: Any, render: Callable[[], RenderableType]) -> None:
     """Print `value` as one JSON document with ``--json``, else what `render` draws."""
     if args.json:
-        sys.stdout.write(json.dumps(to_plain(value), indent=2, default=str) + "\n")
+        args.out.write(json.dumps(to_plain(value), indent=2, default=str) + "\n")
     else:
         # Lines are left to the terminal to wrap: addresses and paths are there to be copied.
         console().print(render(), soft_wrap=True)

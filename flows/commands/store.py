@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from rich.console import Group, RenderableType
 from rich.pretty import Pretty
+from rich.text import Text
 
 from db.schemas import RunRecord, SkipProfile
 from db.store import Store
@@ -73,7 +74,7 @@ def sync(args: Namespace) -> int:
     settings = Settings()
     with _open_store() as store:
         report = sync_runs(store, settings, note)
-    emit(args, report, lambda: Pretty(report))
+    emit(args, report, lambda: Text(f"{report.num_sent} runs sent to MLflow"))
     return 0
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
 
 # Services are on this machine: a proxy from the environment must not be asked.
+_BUSY_TRIES = 8
+_BUSY_WAIT_S = 1.0
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -51,7 +55,22 @@ def post_json(url: str, body: Any, timeout_s: float = 10.0) -> Any:
 
 
 def _send(url: str, data: bytes | None, timeout_s: float) -> Any:
-    """Send a GET, or a POST of JSON where there is `data`."""
+    """Send a GET, or a POST of JSON where there is `data`; wait where the service is busy.
+
+    Prefect answers 503 while its database is locked, as just after the start; nothing was done
+    then, so that sending again is safe.
+    """
+    for _ in range(_BUSY_TRIES - 1):
+        try:
+            return _send_once(url, data, timeout_s)
+        except RequestRefusedError as error:
+            if error.status != http.HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+        time.sleep(_BUSY_WAIT_S)
+    return _send_once(url, data, timeout_s)
+
+
+def _send_once(url: str, data: bytes | None, timeout_s: float) -> Any:
     headers = {} if data is None else {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data, headers)

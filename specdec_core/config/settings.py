@@ -16,6 +16,7 @@ QUIET_ENVIRONMENT = {
     "PREFECT_SERVER_UI_API_URL": "/api",
     "RAY_USAGE_STATS_ENABLED": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "PASSIVE",
     # Waits about 30 us before sleeping: bridges the gap between two operators, no more.

@@ -181,7 +181,7 @@ def test_cancelled_search_leaves_no_worker_and_a_cancelled_row(shell: Shell, tar
     wait_for(lambda: api.run(run["id"])["state"]["type"] == "CANCELLED")
     wait_for(lambda: run["id"] not in flow_run_processes(shell.state.instance))
     with Store.open(f"sqlite:///{shell.home / 'specdec.db'}") as store:
-        row = next(each for each in store.runs.list() if each.flow_run_id == run["id"])
+        [row] = store.runs.list(flow_run_id=run["id"])
     assert row.status == "cancelled"
 
 

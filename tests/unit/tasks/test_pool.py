@@ -12,10 +12,10 @@ import pytest
 
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, SearchCancelledError
-from tasks.ending import end_status
 from tasks.jobs import Job, JobFailure, JobResult, StopCheck
 from tasks.pool import InlinePool
 from tasks.ray_cluster import check_resources, worker_resources
+from tasks.run_rows import end_status
 from tasks.runtime import file_lock, run_log
 from tasks.worker import ModelWorker
 from tests.table_evaluator import Control, TableEvaluator, workload

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
+
 import optuna
+import psutil
 import pytest
 
 from db.store import Store
@@ -14,6 +18,7 @@ from tasks.jobs import StopCheck
 from tasks.plan import plan_search
 from tasks.pool import WorkerPool, pool_factory
 from tasks.report import Progress, SearchReport
+from tasks.run_rows import end_lost_runs
 from tasks.search import run_search
 from tests.table_evaluator import Control, TableEvaluator, config, expected, workload
 
@@ -306,3 +311,22 @@ def test_a_retried_flow_run_continues_its_row(
             config(), settings, store, start, flow_run_id="flow-1", prepare_workload=workload
         )
     assert len(store.runs.list()) == 1
+
+
+def test_a_row_left_running_by_a_killed_process_is_given_an_end(
+    store: Store, settings: Settings
+) -> None:
+    """A process id that is taken again by another process does not keep the row alive."""
+    own = {"host": platform.node(), "pid": os.getpid()}
+    started = psutil.Process().create_time()
+    reused = store.runs.create("tss-search", "qa", {}, {**own, "process_started_at": started - 1})
+    alive = store.runs.create("tss-search", "qa", {}, {**own, "process_started_at": started})
+    elsewhere = store.runs.create("tss-search", "qa", {}, {**own, "host": "another", "pid": 1})
+    assert end_lost_runs(store) == 1
+    ended = store.runs.get(reused.id)
+    assert ended is not None
+    assert (ended.status, "the same command continues" in (ended.error or "")) == ("failed", True)
+    for run in (alive, elsewhere):
+        kept = store.runs.get(run.id)
+        assert kept is not None
+        assert kept.status == "running"
