@@ -19,7 +19,7 @@ QUIET_ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "PASSIVE",
-    # Waits about 30 us before sleeping: bridges the gap between two operators, no more.
+    # A short spin before sleeping bridges the gap between two operators, no more.
     "GOMP_SPINCOUNT": "10000",
 }
 

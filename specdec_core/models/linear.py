@@ -13,8 +13,7 @@ class Linear:
     """``x @ weight.T + bias`` on the last dimension, ``[..., in] -> [..., out]``.
 
     On CPUs with bfloat16 instructions the weight is reordered once into the layout of the
-    matrix kernels, instead of anew at every call, which for the few rows of decoding costs as much
-    as the product itself.
+    matrix kernels, instead of anew at every call, which matters for the few rows of decoding.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
