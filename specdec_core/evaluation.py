@@ -17,6 +17,7 @@ from specdec_core.data.guards import guard_values
 from specdec_core.data.records import Suite, SuiteItem
 from specdec_core.data.scoring import score
 from specdec_core.data.templates import RenderedPrompts, Template, get_template, render_prompts
+from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import is_replayable, make_drafter
@@ -43,6 +44,7 @@ def evaluate(
     target: Target,
     suite: Suite,
     should_stop: Callable[[], bool] | None = None,
+    load_model: Callable[[str], Target] | None = None,
 ) -> EvaluationResult:
     """Decode and score the request's items, in the order of its ids.
 
@@ -51,6 +53,7 @@ def evaluate(
         target: The loaded target the request names.
         suite: The suite the request names.
         should_stop: Asked before every step.
+        load_model: Loads a draft model by its reference; None where no drafter needs one.
 
     Raises:
         ConfigError: if target, suite, template or drafter are not what the request says.
@@ -61,7 +64,7 @@ def evaluate(
     _check_request(request, target, suite, template)
     items = suite.select(request.item_ids)
     rendered = render_prompts(items, template, target.tokenizer)
-    run = _Run(request, target, template, rendered, should_stop)
+    run = _Run(request, target, template, rendered, should_stop, load_model)
     samples: list[SampleResult] = []
     phases = PhaseSeconds()
     for start in range(0, len(items), request.batch_size):
@@ -123,6 +126,7 @@ class _Run:
         template: Template,
         rendered: RenderedPrompts,
         should_stop: Callable[[], bool] | None,
+        load_model: Callable[[str], Target] | None,
     ) -> None:
         self._request, self._target, self._template = request, target, template
         self._should_stop = should_stop
@@ -133,8 +137,11 @@ class _Run:
         is_replay = request.mode == "replay"
         config = NoDrafter() if is_replay else request.drafter
         # One drafter per batch slot; what it remembers between requests is its own state scope.
-        self._drafters = [make_drafter(config) for _ in rendered.ids[: request.batch_size]]
-        self._replayed: Drafter | None = make_drafter(request.drafter) if is_replay else None
+        context = DrafterContext(target, target.eos_ids, load_model)
+        self._drafters = [make_drafter(config, context) for _ in rendered.ids[: request.batch_size]]
+        self._replayed: Drafter | None = None
+        if is_replay:
+            self._replayed = make_drafter(request.drafter, context)
         has_stops = template.stop_strings and request.stop_policy == "stop_string"
         self._stop_check = StopStrings(target.tokenizer, template) if has_stops else None
 

@@ -22,6 +22,9 @@ class StepTrace(Record):
 
     drafted: tuple[int, ...] = Field((), description="draft nodes offered, root not counted")
     depth: tuple[int, ...] = Field((), description="longest drafted path, tokens")
+    drafting: tuple[int, ...] = Field(
+        (), description="nodes that rode along to draft, never verified; empty if none ever did"
+    )
     accepted: tuple[int, ...] = Field(
         (), description="draft tokens kept in the output, bonus not counted"
     )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
+from specdec_core.decoding.proposal import Proposal
 from specdec_core.tree import TokenTree
 
 LogitsAfter = Callable[[Sequence[int]], Sequence[float]]
@@ -163,12 +164,12 @@ class ChainDrafter:
     needs: DrafterNeeds = field(default_factory=lambda: DrafterNeeds(max_nodes=64))
     outcomes: list[StepOutcome] = field(default_factory=list)
 
-    def reset(self, prompt: Sequence[int]) -> None:
+    def reset(self, prompt: Sequence[int], seed: int = 0) -> None:
         self.outcomes.clear()
 
-    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
         length = min(budget.max_depth, budget.max_nodes)
-        return TokenTree.chain(sequence[-1], list(self.continuation(sequence))[:length])
+        return Proposal.chain(sequence[-1], list(self.continuation(sequence))[:length])
 
     def observe(self, outcome: StepOutcome) -> None:
         self.outcomes.append(outcome)
@@ -182,10 +183,10 @@ class GarbageDrafter:
     vocab_size: int
     needs: DrafterNeeds = field(default_factory=lambda: DrafterNeeds(max_nodes=24))
 
-    def reset(self, prompt: Sequence[int]) -> None:
+    def reset(self, prompt: Sequence[int], seed: int = 0) -> None:
         self._rng = np.random.default_rng([self.seed, len(prompt)])
 
-    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
         tokens, parents, depths = [sequence[-1]], [-1], [0]
         used: set[tuple[int, int]] = set()
         for _ in range(int(self._rng.integers(0, budget.max_nodes + 1))):
@@ -197,7 +198,7 @@ class GarbageDrafter:
             tokens.append(token)
             parents.append(parent)
             depths.append(depths[parent] + 1)
-        return TokenTree(tuple(tokens), tuple(parents))
+        return Proposal(TokenTree(tuple(tokens), tuple(parents)))
 
     def observe(self, outcome: StepOutcome) -> None:
         pass

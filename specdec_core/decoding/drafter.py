@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from specdec_core.tree.token_tree import TokenTree
+from specdec_core.decoding.proposal import Proposal
 
 OfferedRows = Literal["none", "path", "all"]
 
@@ -16,8 +16,8 @@ class DraftBudget:
     """The most a drafter may propose in one step, root not counted.
 
     Attributes:
-        max_nodes: Draft nodes.
-        max_depth: Draft tokens on the longest path.
+        max_nodes: Candidate nodes.
+        max_depth: Candidate tokens on the longest path.
     """
 
     max_nodes: int
@@ -29,16 +29,23 @@ class DrafterNeeds:
     """What a drafter asks of the decode loop.
 
     Attributes:
-        max_nodes: Most draft nodes it ever proposes, root not counted; sizes the cache.
+        max_nodes: Most candidate nodes it ever proposes, root not counted; sizes the cache.
+        max_drafting: Most drafting nodes that ride along in the target's forward; sizes the cache.
         rows: Whose next-token ranking it wants to see: nobody's, the accepted path's, or that of
-            every node. Without ``all`` a drafter depends on the committed tokens alone and can be
-            replayed.
-        top_k: Ids per ranking, best first; 0 exactly where `rows` is ``none``.
+            every candidate node.
+        top_k: Ids per ranking, best first; 0 exactly where `rows` is ``none`` and nothing rides
+            along.
     """
 
     max_nodes: int = 0
+    max_drafting: int = 0
     rows: OfferedRows = "none"
     top_k: int = 0
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether proposals depend on committed tokens and the rankings after them alone."""
+        return self.rows != "all" and self.max_drafting == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +53,31 @@ class StepOutcome:
     """What a step did, as told to the drafter after it.
 
     Attributes:
-        tree: The tree that was verified; None for the prefill.
-        path: Nodes whose next token was committed: the root and the accepted nodes, cut with the
-            output, so that ``len(path) == len(committed)``; empty for the prefill.
+        proposal: What was forwarded; None for the prefill.
+        path: Candidate nodes whose next token was committed: the root and the accepted nodes, cut
+            with the output, so that ``len(path) == len(committed)``; empty for the prefill.
         committed: Tokens that entered the output.
         row_tokens: Processed tokens whose ranking is offered, in node order, those of `path`
             last; a later one is the better witness where a token repeats.
         top_k: For each of `row_tokens` the ids most likely to follow it, best first, distinct.
+        row_nodes: For each of `row_tokens` its candidate node; empty for the prefill.
+        drafting_top_k: For every node of the proposal's drafting tree, its root included, the ids
+            most likely to follow it; empty where nothing rode along.
     """
 
-    tree: TokenTree | None
+    proposal: Proposal | None
     path: tuple[int, ...]
     committed: tuple[int, ...]
     row_tokens: tuple[int, ...] = ()
     top_k: Sequence[Sequence[int]] = ()
+    row_nodes: tuple[int, ...] = ()
+    drafting_top_k: Sequence[Sequence[int]] = ()
 
 
 class Drafter(Protocol):
-    """Proposes token trees; never verifies, samples, stops or measures.
+    """Proposes token trees; never verifies, stops or measures.
 
-    Life of a request: `reset` with the prompt, `observe` once for the prefill (no tree, one
+    Life of a request: `reset` with the prompt, `observe` once for the prefill (no proposal, one
     committed token), then per step `propose` and `observe`. One object serves one request at a
     time; what it remembers between requests is its state scope.
     """
@@ -75,15 +87,19 @@ class Drafter(Protocol):
         """What it asks of the decode loop; constant."""
         ...
 
-    def reset(self, prompt: Sequence[int]) -> None:
-        """Begin a request; `prompt` holds at least one token."""
+    def reset(self, prompt: Sequence[int], seed: int = 0) -> None:
+        """Begin a request; `prompt` holds at least one token.
+
+        All randomness of the request derives from `seed`, so that it does not depend on the
+        requests before or beside it.
+        """
         ...
 
-    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
-        """Return a tree whose root is the last token of `sequence` (prompt and output).
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
+        """Return candidates whose root is the last token of `sequence` (prompt and output).
 
-        Called twice without `observe` in between it returns the same tree. `sequence` belongs to
-        the loop and must not be kept or changed. The root alone is a legal answer.
+        Called twice without `observe` in between it returns the same. `sequence` belongs to the
+        loop and must not be kept or changed. The root alone is a legal answer.
         """
         ...
 

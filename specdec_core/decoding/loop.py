@@ -13,6 +13,7 @@ from typing import Generic
 import torch
 
 from specdec_core.decoding.drafter import Drafter, StepOutcome
+from specdec_core.decoding.proposal import Proposal
 from specdec_core.decoding.ranking import TopRows, first_argmax, top_rows
 from specdec_core.decoding.request import check_request
 from specdec_core.decoding.sequence import (
@@ -21,13 +22,13 @@ from specdec_core.decoding.sequence import (
     StopCheck,
     StopRules,
     offered_nodes,
+    prefill_outcome,
     step_outcome,
 )
 from specdec_core.decoding.target import CacheT, PrefixT, TargetView
 from specdec_core.decoding.timing import PhaseTimer
 from specdec_core.decoding.verify import match_greedy
 from specdec_core.errors import CacheDesyncError, SearchCancelledError
-from specdec_core.tree.token_tree import TokenTree
 
 
 def generate(
@@ -44,6 +45,7 @@ def generate(
     should_stop: Callable[[], bool] | None = None,
     num_top_k: int = 0,
     record_gaps: bool = False,
+    seeds: Sequence[int] | None = None,
 ) -> list[Generation]:
     """Decode every prompt greedily and return what came out, in the order of `prompts`.
 
@@ -64,6 +66,7 @@ def generate(
         should_stop: Asked before the prefill and before every step.
         num_top_k: Ids to record per output position, for `replay`; 0 records none.
         record_gaps: Whether to record the target's top-2 logit gap per output position.
+        seeds: One per request, of all its randomness; None for zeros.
 
     Raises:
         ConfigError: for arguments that cannot work, or a drafter that broke its contract.
@@ -73,8 +76,9 @@ def generate(
     rules = StopRules(max_new_tokens, frozenset(eos_ids), stop_check)
     check_request(view, prompts, drafters, rules)
     timer = PhaseTimer(clock, synchronize)
-    states = [SequenceState.start(*pair) for pair in zip(drafters, prompts, strict=True)]
-    spare_rows = max(drafter.needs.max_nodes for drafter in drafters)
+    seeds = seeds or [0] * len(prompts)
+    states = [SequenceState.start(*each) for each in zip(drafters, prompts, seeds, strict=True)]
+    spare_rows = max(drafter.needs.max_nodes + drafter.needs.max_drafting for drafter in drafters)
     capacity = max(map(len, prompts)) + max_new_tokens + spare_rows
     with torch.inference_mode():
         _raise_if_stopped(should_stop)
@@ -91,13 +95,23 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One sequence's part of a verify step; `offered` ends with `path` unless it is empty."""
+    """One sequence's part of a verify step.
+
+    `offered` are the candidate nodes whose rankings are wanted, those of `path` last unless it is
+    empty; `drafting` the nodes of the forward tree that rode along, its root first.
+    """
 
     state: SequenceState
-    tree: TokenTree
+    proposal: Proposal
     path: tuple[int, ...]
     committed: tuple[int, ...]
     offered: tuple[int, ...]
+    drafting: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Nodes of the forward tree to rank."""
+        return self.offered + self.drafting
 
 
 class _Batch(Generic[CacheT, PrefixT]):
@@ -131,77 +145,90 @@ class _Batch(Generic[CacheT, PrefixT]):
         ranked = top_rows(logits, self._num_ranked) if self._num_ranked else None
         outcomes = []
         for index, (state, choice) in enumerate(zip(self.active, choices, strict=True)):
-            row_tokens = state.tokens[-1:]
+            last = state.tokens[-1]
             committed = state.extend([choice], self._rules)
             rows = ranked.ids[index : index + 1] if ranked else []
             gaps = ranked.gaps[index : index + 1] if ranked else []
             self._record(state, rows, gaps)
             top_k = state.drafter.needs.top_k
-            outcomes.append(step_outcome(None, (), committed, row_tokens, rows, top_k=top_k))
+            outcomes.append(prefill_outcome(last, committed, rows[0] if rows else (), top_k=top_k))
         self._timer.lap("prefill")
         self._finish_step(outcomes)
 
     def step(self) -> None:
         """Run one verify step for every unfinished request."""
-        vocab_size = self._view.vocab_size
-        trees = [state.propose(self._rules, vocab_size) for state in self.active]
+        vocab_size, max_positions = self._view.vocab_size, self._view.max_positions
+        proposals = [state.propose(self._rules, vocab_size, max_positions) for state in self.active]
+        trees = [proposal.forward_tree() for proposal in proposals]
         self._timer.lap("draft")
         logits = self._view.forward(trees, self._cache)  # [B, N, V]
         self._timer.lap("forward")
-        outcomes = self._verify(trees, logits)
+        outcomes = self._verify(proposals, logits)
         self._timer.lap("verify")
         self._cache.commit([outcome.path for outcome in outcomes])
         self._finish_step(outcomes)
 
-    def _verify(self, trees: Sequence[TokenTree], logits: torch.Tensor) -> list[StepOutcome]:
+    def _verify(self, proposals: Sequence[Proposal], logits: torch.Tensor) -> list[StepOutcome]:
         """Extend every output by what its tree and the target agree on, and its bonus token."""
-        ranked = self._rank_everything(trees, logits)
+        ranked = self._rank_everything(proposals, logits)
         width = logits.shape[1]
         if ranked is None:
             choices = first_argmax(logits).tolist()
         else:
             best = [ids[0] for ids in ranked.ids]
             choices = [best[row : row + width] for row in range(0, len(best), width)]
-        steps = [self._accept(*each) for each in zip(self.active, trees, choices, strict=True)]
-        flat = [row * width + node for row, step in enumerate(steps) for node in step.offered]
+        steps = [self._accept(*each) for each in zip(self.active, proposals, choices, strict=True)]
+        flat = [row * width + node for row, step in enumerate(steps) for node in step.rows]
         ids, gaps = _select(ranked, logits, flat, self._num_ranked)
         outcomes, start = [], 0
         for step in steps:
-            own = slice(start, start + len(step.offered))
+            own = slice(start, start + len(step.rows))
             outcomes.append(self._outcome(step, ids[own], gaps[own]))
             start = own.stop
         return outcomes
 
-    def _rank_everything(self, trees: Sequence[TokenTree], logits: torch.Tensor) -> TopRows | None:
+    def _rank_everything(
+        self, proposals: Sequence[Proposal], logits: torch.Tensor
+    ) -> TopRows | None:
         """Return the ranking of all rows where all are offered and none is padding, else None."""
         is_wanted = all(state.drafter.needs.rows == "all" for state in self.active)
-        if not is_wanted or any(len(tree) != logits.shape[1] for tree in trees):
+        sizes = {len(proposal.candidates) + proposal.num_drafting for proposal in proposals}
+        if not is_wanted or sizes != {logits.shape[1]}:
             return None
         return top_rows(logits.flatten(0, 1), self._num_ranked)
 
-    def _accept(self, state: SequenceState, tree: TokenTree, choices: Sequence[int]) -> _Step:
+    def _accept(self, state: SequenceState, proposal: Proposal, choices: Sequence[int]) -> _Step:
         """Extend one output and choose the rows that its drafter or the recording wants."""
+        tree = proposal.candidates
         path, bonus = match_greedy(tree, choices)
         new = [*(tree.tokens[node] for node in path[1:]), bonus]
         committed = state.extend(new, self._rules)
-        state.trace.add(tree, path, len(committed))
+        state.trace.add(proposal, path, len(committed))
         path = path[: len(committed)]
         rows = state.drafter.needs.rows
-        if rows == "all":
-            return _Step(state, tree, path, committed, offered_nodes(tree, path))
         is_wanted = rows == "path" or self._num_top_k or self._record_gaps
-        return _Step(state, tree, path, committed, path if is_wanted else ())
+        offered = path if is_wanted else ()
+        if rows == "all":
+            offered = offered_nodes(tree, path)
+        return _Step(state, proposal, path, committed, offered, proposal.drafting_rows())
 
     def _outcome(
         self, step: _Step, rows: Sequence[list[int]], gaps: Sequence[float]
     ) -> StepOutcome:
         """Record the rankings of one sequence's step and return what its drafter is told."""
-        first = len(step.offered) - len(step.path)
-        if step.offered:
-            self._record(step.state, rows[first:], gaps[first:])
-        row_tokens = [step.tree.tokens[node] for node in step.offered]
-        top_k = step.state.drafter.needs.top_k
-        return step_outcome(step.tree, step.path, step.committed, row_tokens, rows, top_k=top_k)
+        num = len(step.offered)
+        if num:
+            accepted = slice(num - len(step.path), num)
+            self._record(step.state, rows[accepted], gaps[accepted])
+        return step_outcome(
+            step.proposal,
+            step.path,
+            step.committed,
+            step.offered,
+            rows[:num],
+            top_k=step.state.drafter.needs.top_k,
+            drafting=rows[num:],
+        )
 
     def _record(
         self, state: SequenceState, rows: Sequence[list[int]], gaps: Sequence[float]

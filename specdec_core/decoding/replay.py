@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec_core.decoding.drafter import Drafter
-from specdec_core.decoding.sequence import SequenceState, StopRules, step_outcome
+from specdec_core.decoding.sequence import (
+    SequenceState,
+    StopRules,
+    prefill_outcome,
+    step_outcome,
+)
 from specdec_core.decoding.verify import follow
 from specdec_core.errors import ConfigError
 from specdec_core.records import StepTrace
@@ -41,22 +46,22 @@ def replay(
     """
     _check_recording(drafter, token_ids, top_k_rows, max_new_tokens, vocab_size)
     rules = StopRules(max_new_tokens)
+    max_positions = len(prompt) + max_new_tokens
     top_k = drafter.needs.top_k
     rows = top_k_rows if top_k else [()] * len(token_ids)
     state = SequenceState.start(drafter, prompt)
-    row_tokens = state.tokens[-1:]
+    last = state.tokens[-1]
     committed = state.extend(token_ids[:1], rules)
-    drafter.observe(step_outcome(None, (), committed, row_tokens, rows[:1], top_k=top_k))
+    drafter.observe(prefill_outcome(last, committed, rows[0], top_k=top_k))
     while (start := len(state.output)) < len(token_ids):
-        tree = state.propose(rules, vocab_size)
+        proposal = state.propose(rules, vocab_size, max_positions)
         rest = token_ids[start:]
-        path = follow(tree, rest)
+        path = follow(proposal.candidates, rest)
         committed = state.extend(rest[: len(path)], rules)
-        state.trace.add(tree, path, len(committed))
+        state.trace.add(proposal, path, len(committed))
         path = path[: len(committed)]
-        row_tokens = [tree.tokens[node] for node in path]
         own = rows[start : start + len(committed)]
-        drafter.observe(step_outcome(tree, path, committed, row_tokens, own, top_k=top_k))
+        drafter.observe(step_outcome(proposal, path, committed, path, own, top_k=top_k))
     return state.trace.build()
 
 
@@ -69,9 +74,10 @@ def _check_recording(
 ) -> None:
     needs = drafter.needs
     name = type(drafter).__name__
-    if needs.rows == "all":
+    if not needs.is_replayable:
         raise ConfigError(
-            f"{name} learns from rejected nodes and cannot be replayed: decode with it instead"
+            f"{name} learns from more than the committed tokens and cannot be replayed: decode "
+            "with it instead"
         )
     if not 1 <= len(token_ids) <= max_new_tokens:
         raise ConfigError(

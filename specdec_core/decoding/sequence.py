@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from specdec_core.decoding.drafter import DraftBudget, Drafter, StepOutcome
+from specdec_core.decoding.proposal import Proposal
 from specdec_core.errors import ConfigError
 from specdec_core.records import FinishReason, PhaseSeconds, StepTrace
 from specdec_core.tree.token_tree import TokenTree
@@ -89,13 +90,15 @@ class TraceBuilder:
 
     drafted: list[int] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
+    drafting: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
 
-    def add(self, tree: TokenTree, path: Sequence[int], num_committed: int) -> None:
+    def add(self, proposal: Proposal, path: Sequence[int], num_committed: int) -> None:
         """Count one step that accepted `path` (root included, before cuts)."""
-        self.drafted.append(tree.num_drafted)
-        self.depth.append(tree.max_depth)
+        self.drafted.append(proposal.candidates.num_drafted)
+        self.depth.append(proposal.candidates.max_depth)
+        self.drafting.append(proposal.num_drafting)
         self.accepted.append(min(len(path) - 1, num_committed))
         self.committed.append(num_committed)
 
@@ -104,6 +107,7 @@ class TraceBuilder:
         return StepTrace(
             drafted=tuple(self.drafted),
             depth=tuple(self.depth),
+            drafting=tuple(self.drafting) if any(self.drafting) else (),
             accepted=tuple(self.accepted),
             committed=tuple(self.committed),
         )
@@ -122,13 +126,15 @@ class SequenceState:
     finish_reason: FinishReason | None = None
 
     @classmethod
-    def start(cls, drafter: Drafter, prompt: Sequence[int]) -> SequenceState:
+    def start(cls, drafter: Drafter, prompt: Sequence[int], seed: int = 0) -> SequenceState:
         """Return the state of a new request; its drafter is reset."""
-        drafter.reset(prompt)
+        drafter.reset(prompt, seed)
         return cls(drafter, list(prompt))
 
-    def propose(self, rules: StopRules, vocab_size: int) -> TokenTree:
-        """Return the drafter's checked proposal, cut to the tokens that may still be written.
+    def propose(self, rules: StopRules, vocab_size: int, max_positions: int) -> Proposal:
+        """Return the drafter's checked proposal, for the tokens that may still be written.
+
+        Drafting nodes that would lie behind the target's last position are left out.
 
         Raises:
             ConfigError: if the drafter broke its budget or proposed an impossible tree.
@@ -136,9 +142,10 @@ class SequenceState:
         needs = self.drafter.needs
         max_depth = rules.max_new_tokens - len(self.output) - 1
         if max_depth == 0 or needs.max_nodes == 0:
-            return TokenTree.root_only(self.tokens[-1])
+            return Proposal.nothing(self.tokens[-1])
         budget = DraftBudget(needs.max_nodes, max_depth)
-        tree = self.drafter.propose(self.tokens, budget)
+        proposal = self.drafter.propose(self.tokens, budget)
+        tree = proposal.candidates
         author = f"drafter {type(self.drafter).__name__}"
         if tree.num_drafted > budget.max_nodes or tree.max_depth > budget.max_depth:
             raise ConfigError(
@@ -151,7 +158,24 @@ class SequenceState:
                 f"token of the sequence, {self.tokens[-1]}"
             )
         tree.validate(vocab_size, author=author)
-        return tree
+        return self._check_drafting(proposal, vocab_size, max_positions, author)
+
+    def _check_drafting(
+        self, proposal: Proposal, vocab_size: int, max_positions: int, author: str
+    ) -> Proposal:
+        drafting = proposal.drafting
+        if drafting is None:
+            return proposal
+        most = self.drafter.needs.max_drafting
+        if drafting.num_drafted > most or drafting.tokens[0] != self.tokens[-1]:
+            raise ConfigError(
+                f"{author} sent {drafting.num_drafted} drafting nodes under the root "
+                f"{drafting.tokens[0]}: at most {most}, under the last token {self.tokens[-1]}"
+            )
+        drafting.check_ids(vocab_size, author=author)
+        if len(self.tokens) + drafting.max_depth > max_positions:
+            return Proposal(proposal.candidates)
+        return proposal
 
     def extend(self, new: Sequence[int], rules: StopRules) -> tuple[int, ...]:
         """Add `new` to the output up to its end and return the tokens that entered it."""
@@ -185,15 +209,43 @@ def offered_nodes(tree: TokenTree, path: Sequence[int]) -> tuple[int, ...]:
 
 
 def step_outcome(
-    tree: TokenTree | None,
+    proposal: Proposal,
     path: tuple[int, ...],
     committed: tuple[int, ...],
-    row_tokens: Sequence[int],
+    nodes: Sequence[int],
     rows: Sequence[Sequence[int]],
     *,
     top_k: int,
+    drafting: Sequence[Sequence[int]] = (),
 ) -> StepOutcome:
-    """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut."""
+    """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut.
+
+    Args:
+        proposal: What was forwarded.
+        path: Committed candidate nodes.
+        committed: Tokens that entered the output.
+        nodes: Candidate nodes whose rankings are `rows`.
+        rows: Their rankings, at least `top_k` ids each.
+        top_k: Ids wanted per row; 0 offers nothing.
+        drafting: Rankings after every node of the drafting tree.
+    """
     if top_k == 0:
-        return StepOutcome(tree, path, committed)
-    return StepOutcome(tree, path, committed, tuple(row_tokens), [row[:top_k] for row in rows])
+        return StepOutcome(proposal, path, committed)
+    return StepOutcome(
+        proposal,
+        path,
+        committed,
+        tuple(proposal.candidates.tokens[node] for node in nodes),
+        [row[:top_k] for row in rows],
+        tuple(nodes),
+        [row[:top_k] for row in drafting],
+    )
+
+
+def prefill_outcome(
+    last_prompt_token: int, committed: tuple[int, ...], row: Sequence[int], *, top_k: int
+) -> StepOutcome:
+    """Return what a drafter is told of the prefill."""
+    if top_k == 0:
+        return StepOutcome(None, (), committed)
+    return StepOutcome(None, (), committed, (last_prompt_token,), [row[:top_k]])

@@ -99,14 +99,22 @@ class TokenTree:
         Raises:
             ConfigError: if a token id is outside the vocabulary, or siblings share a token.
         """
+        self.check_ids(vocab_size, author=author)
+        if sum(map(len, self._children.values())) != self.num_drafted:
+            raise ConfigError(
+                f"{author} proposed siblings with the same token (tokens {self.tokens}, parents "
+                f"{self.parents}): merge duplicates before proposing"
+            )
+
+    def check_ids(self, vocab_size: int, *, author: str = "the drafter") -> None:
+        """Check the token ids alone.
+
+        Raises:
+            ConfigError: if one is outside the vocabulary.
+        """
         if min(self.tokens) < 0 or max(self.tokens) >= vocab_size:
             wrong = next(token for token in self.tokens if not 0 <= token < vocab_size)
             raise ConfigError(
                 f"{author} proposed token id {wrong}, but the target has ids 0 to "
                 f"{vocab_size - 1}: use a drafter made for this vocabulary"
-            )
-        if sum(map(len, self._children.values())) != self.num_drafted:
-            raise ConfigError(
-                f"{author} proposed siblings with the same token (tokens {self.tokens}, parents "
-                f"{self.parents}): merge duplicates before proposing"
             )

@@ -139,21 +139,22 @@ class DrafterConformance:
         for max_nodes in (0, 1, 2, 5, 200):
             for max_depth in (0, 1, 2, 200):
                 budget = DraftBudget(max_nodes, max_depth)
-                tree = drafter.propose(sequence, budget)
+                proposal = drafter.propose(sequence, budget)
+                tree = proposal.candidates
                 assert tree.tokens[0] == sequence[-1]
                 assert tree.num_drafted <= min(max_nodes, drafter.needs.max_nodes)
                 assert tree.max_depth <= max_depth
                 tree.validate(view.vocab_size)
-                assert drafter.propose(sequence, budget) == tree
+                assert drafter.propose(sequence, budget) == proposal
 
     def test_one_unrepeated_token_is_a_legal_prompt_to_propose_for(self) -> None:
         drafter = make_drafter(self.config)
         drafter.reset([2])
-        assert drafter.propose([2], DraftBudget(64, 64)).num_drafted == 0
+        assert drafter.propose([2], DraftBudget(64, 64)).candidates.num_drafted == 0
 
     def test_needs_are_consistent(self) -> None:
         needs = make_drafter(self.config).needs
-        assert (needs.rows == "none") == (needs.top_k == 0)
+        assert (needs.rows == "none" and needs.max_drafting == 0) == (needs.top_k == 0)
         assert needs.max_nodes >= 0
 
     @pytest.mark.parametrize("seed", SEEDS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec_core.config.drafters import PromptLookup
+from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
+from specdec_core.decoding.proposal import Proposal
 from specdec_core.decoding.registry import register
-from specdec_core.tree.token_tree import TokenTree
 
 
 @register(PromptLookup)
@@ -22,27 +23,32 @@ class PromptLookupDrafter:
     continuation, and nothing at all where nothing matches.
     """
 
-    def __init__(self, config: PromptLookup) -> None:
-        self.needs = DrafterNeeds(max_nodes=config.num_tokens)
+    def __init__(self, config: PromptLookup, context: DrafterContext) -> None:  # noqa: ARG002
+        self.needs = self.needs_for(config)
         self._max_ngram = config.max_ngram
         self._next: dict[tuple[int, ...], int] = {}
         self._num_indexed = 0
 
-    def reset(self, prompt: Sequence[int]) -> None:
+    @staticmethod
+    def needs_for(config: PromptLookup) -> DrafterNeeds:
+        """Ask for room for the continuation."""
+        return DrafterNeeds(max_nodes=config.num_tokens)
+
+    def reset(self, prompt: Sequence[int], seed: int = 0) -> None:  # noqa: ARG002 - not random
         """Forget the last request and index the prompt."""
         self._next.clear()
         self._num_indexed = 0
         self._index(prompt)
 
-    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
         """Return the continuation as a chain, or the root alone if nothing matches."""
         self._index(sequence)
         for size in range(min(self._max_ngram, len(sequence) - 1), 0, -1):
             start = self._next.get(tuple(sequence[-size:]))
             if start is not None:
                 length = min(self.needs.max_nodes, budget.max_nodes, budget.max_depth)
-                return TokenTree.chain(sequence[-1], sequence[start : start + length])
-        return TokenTree.root_only(sequence[-1])
+                return Proposal.chain(sequence[-1], sequence[start : start + length])
+        return Proposal.nothing(sequence[-1])
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn nothing: the sequence itself is the memory."""

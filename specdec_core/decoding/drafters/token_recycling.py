@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec_core.config.drafters import TokenRecycling
+from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
+from specdec_core.decoding.proposal import Proposal
 from specdec_core.decoding.registry import register
 from specdec_core.tree.static_tree import StaticTree, best_static_tree, profile_static_tree
 from specdec_core.tree.token_tree import TokenTree
@@ -30,20 +32,23 @@ class TokenRecyclingDrafter:
     only if the state scope is ``run``.
     """
 
-    def __init__(self, config: TokenRecycling) -> None:
-        self.needs = DrafterNeeds(
-            max_nodes=config.num_nodes, rows=config.update, top_k=config.top_k
-        )
+    def __init__(self, config: TokenRecycling, context: DrafterContext) -> None:  # noqa: ARG002
+        self.needs = self.needs_for(config)
         self._is_kept_between_requests = config.state_scope == "run"
         self._successors: dict[int, Sequence[int]] = {}
         self._shape = recycling_tree(config.top_k, config.num_nodes, config.max_depth)
 
-    def reset(self, prompt: Sequence[int]) -> None:  # noqa: ARG002 - the protocol's signature
+    @staticmethod
+    def needs_for(config: TokenRecycling) -> DrafterNeeds:
+        """Ask for the rankings the matrix learns from."""
+        return DrafterNeeds(max_nodes=config.num_nodes, rows=config.update, top_k=config.top_k)
+
+    def reset(self, prompt: Sequence[int], seed: int = 0) -> None:  # noqa: ARG002 - not random
         """Begin a request; forget the last one unless the state scope is the run."""
         if not self._is_kept_between_requests:
             self._successors.clear()
 
-    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> TokenTree:
+    def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
         """Return the shape, as far as successors are known and the budget goes."""
         shape = self._shape
         tokens = [sequence[-1]]
@@ -61,7 +66,7 @@ class TokenRecyclingDrafter:
             tokens.append(token)
             parents.append(parent)
             rows.append(self._successors.get(token, ()))
-        return TokenTree(tuple(tokens), tuple(parents))
+        return Proposal(TokenTree(tuple(tokens), tuple(parents)))
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn the offered rows, later ones over earlier ones."""

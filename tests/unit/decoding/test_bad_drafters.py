@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec_core.decoding import generate
+from specdec_core.decoding import DrafterNeeds, Proposal, generate
 from specdec_core.errors import ConfigError
 from specdec_core.tree import TokenTree
 from tests.doubles import ChainDrafter, GarbageDrafter, random_view, slow_greedy, table_view
@@ -12,7 +12,7 @@ class Proposes(ChainDrafter):
     """Proposes one fixed tree whatever the budget."""
 
     def propose(self, sequence, budget):
-        return self.continuation(sequence)
+        return Proposal(self.continuation(sequence))
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,27 @@ def test_a_broken_contract_names_the_drafter(tree, message):
     view = table_view({}, 10)
     with pytest.raises(ConfigError, match=f"drafter Proposes proposed .*{message}"):
         generate(view, [[3]], [Proposes(tree)], max_new_tokens=8, eos_ids=())
+
+
+class Rides(ChainDrafter):
+    """Proposes nothing and sends one fixed tree along."""
+
+    def propose(self, sequence, budget):
+        return Proposal(TokenTree.root_only(sequence[-1]), self.continuation(sequence))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (lambda s: TokenTree.chain(s[-1], [1, 2, 3]), "3 drafting nodes .* at most 2"),
+        (lambda s: TokenTree.chain(9, [1]), "under the root 9: .* under the last token 0"),
+        (lambda s: TokenTree.chain(s[-1], [10]), "token id 10, but the target has ids 0 to 9"),
+    ],
+)
+def test_drafting_nodes_keep_their_contract_too(tree, message):
+    drafter = Rides(tree, DrafterNeeds(max_nodes=1, max_drafting=2, top_k=1))
+    with pytest.raises(ConfigError, match=f"drafter Rides .*{message}"):
+        generate(table_view({}, 10), [[3]], [drafter], max_new_tokens=8, eos_ids=())
 
 
 @pytest.mark.parametrize("seed", range(20))

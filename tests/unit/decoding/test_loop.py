@@ -170,7 +170,7 @@ def test_drafters_are_told_the_rankings_they_asked_for(rows):
         num_top_k=1,
     )
     first, step = drafter.outcomes[:2]
-    assert (first.tree, first.path, first.committed) == (None, (), (1,))
+    assert (first.proposal, first.path, first.committed) == (None, (), (1,))
     assert (step.path, step.committed) == ((0, 1), (2, 3))
     expected = {
         "none": ((), ()),
@@ -195,10 +195,10 @@ def test_all_rows_are_told_in_node_order_with_the_path_last():
         seen = []
         drafters = [Recorder(seed, 8, needs) for seed in range(batch_size)]
         generate(view, [[1, 2, 3]] * batch_size, drafters, max_new_tokens=16, eos_ids=())
-        steps = [outcome for outcome in seen if outcome.tree is not None]
+        steps = [outcome for outcome in seen if outcome.proposal is not None]
         assert any(len(outcome.path) > 1 for outcome in steps)
         for outcome in steps:
-            tree = outcome.tree
+            tree = outcome.proposal.candidates
             others = [node for node in range(len(tree)) if node not in outcome.path]
             tokens = [tree.tokens[node] for node in (*others, *outcome.path)]
             assert list(outcome.row_tokens) == tokens

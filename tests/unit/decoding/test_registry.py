@@ -23,9 +23,9 @@ def test_every_configured_method_has_a_drafter_and_none_is_left_over():
 
 def test_a_method_is_registered_once():
     registry = DrafterRegistry()
-    registry.register(Lookup)(lambda config: None)
+    registry.register(Lookup)(lambda config, context: None)
     with pytest.raises(ConfigError, match="'lookup' is registered twice: rename one"):
-        registry.register(Lookup)(lambda config: None)
+        registry.register(Lookup)(lambda config, context: None)
 
 
 def test_options_without_a_method_name_are_refused():

@@ -44,7 +44,7 @@ def test_recorded_rankings_are_cut_to_what_the_drafter_asks_for():
 
 
 def test_a_drafter_that_learns_from_rejected_nodes_is_refused():
-    with pytest.raises(ConfigError, match="learns from rejected nodes and cannot be replayed"):
+    with pytest.raises(ConfigError, match="learns from more than the committed tokens"):
         replay(make_drafter(TokenRecycling()), [1], [2], [(1,) * 8], **LIMITS)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config.drafters import PromptLookup
-from specdec_core.decoding import DraftBudget, StepOutcome, generate, make_drafter
+from specdec_core.decoding import DraftBudget, Proposal, StepOutcome, generate, make_drafter
 from specdec_core.tree import TokenTree
 from tests.doubles import table_view
 
@@ -15,7 +15,7 @@ WIDE = DraftBudget(128, 128)
 def propose(sequence, budget=WIDE, **options):
     drafter = make_drafter(PromptLookup(**options))
     drafter.reset(sequence)
-    return drafter.propose(sequence, budget)
+    return drafter.propose(sequence, budget).candidates
 
 
 def scan(sequence, max_ngram, num_tokens):
@@ -69,10 +69,10 @@ def test_the_table_finds_what_a_scan_finds_however_the_sequence_grew(
     while True:
         so_far = sequence[:length]
         expected = TokenTree.chain(so_far[-1], scan(so_far, max_ngram, num_tokens))
-        assert drafter.propose(so_far, WIDE) == expected
-        assert drafter.propose(so_far, WIDE) == expected
+        assert drafter.propose(so_far, WIDE).candidates == expected
+        assert drafter.propose(so_far, WIDE).candidates == expected
         if length == len(sequence):
             break
         grown = min(len(sequence), length + data.draw(st.integers(1, 5)))
-        drafter.observe(StepOutcome(expected, (0,), tuple(sequence[length:grown])))
+        drafter.observe(StepOutcome(Proposal(expected), (0,), tuple(sequence[length:grown])))
         length = grown

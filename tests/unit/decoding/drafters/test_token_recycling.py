@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_core.config.drafters import TokenRecycling
-from specdec_core.decoding import DraftBudget, StepOutcome, make_drafter
+from specdec_core.decoding import DraftBudget, DrafterContext, StepOutcome, make_drafter
 from specdec_core.decoding.drafters.token_recycling import TokenRecyclingDrafter, recycling_tree
 from specdec_core.tree import StaticTree, TokenTree
 
@@ -15,7 +15,7 @@ class Shaped(TokenRecyclingDrafter):
     """The drafter with a shape written by hand."""
 
     def __init__(self, config, shape):
-        super().__init__(config)
+        super().__init__(config, DrafterContext())
         self._shape = shape
 
 
@@ -32,44 +32,46 @@ def depth_counts(tree):
 
 
 def test_successors_are_looked_up_breadth_first():
-    tree = learned().propose([1, 7], WIDE)
+    tree = learned().propose([1, 7], WIDE).candidates
     assert tree == TokenTree((7, 3, 5, 5, 7, 2), (-1, 0, 0, 1, 1, 3))
 
 
 def test_tokens_never_seen_have_no_children():
-    assert learned().propose([8], WIDE) == TokenTree.root_only(8)
-    partly = learned({7: [3, 5]}).propose([7], WIDE)
+    assert learned().propose([8], WIDE).candidates == TokenTree.root_only(8)
+    partly = learned({7: [3, 5]}).propose([7], WIDE).candidates
     assert partly == TokenTree((7, 3, 5), (-1, 0, 0))
     # The second child hangs below a node that has moved up.
     shifted = learned({7: [4, 3], 3: [9]})
     shifted._shape = StaticTree.of([(0,), (1,), (0, 0), (1, 0)])
-    assert shifted.propose([7], WIDE) == TokenTree((7, 4, 3, 9), (-1, 0, 0, 2))
+    assert shifted.propose([7], WIDE).candidates == TokenTree((7, 4, 3, 9), (-1, 0, 0, 2))
 
 
 def test_ranks_beyond_a_short_row_are_left_out():
-    assert learned({7: [3]}).propose([7], WIDE) == TokenTree.chain(7, [3])
+    assert learned({7: [3]}).propose([7], WIDE).candidates == TokenTree.chain(7, [3])
 
 
 def test_the_budget_cuts_by_depth_and_by_nodes():
     drafter = learned()
-    assert drafter.propose([7], DraftBudget(9, 1)) == TokenTree((7, 3, 5), (-1, 0, 0))
-    assert drafter.propose([7], DraftBudget(3, 9)) == TokenTree((7, 3, 5, 5), (-1, 0, 0, 1))
-    assert drafter.propose([7], DraftBudget(0, 0)) == TokenTree.root_only(7)
+    assert drafter.propose([7], DraftBudget(9, 1)).candidates == TokenTree((7, 3, 5), (-1, 0, 0))
+    assert drafter.propose([7], DraftBudget(3, 9)).candidates == TokenTree(
+        (7, 3, 5, 5), (-1, 0, 0, 1)
+    )
+    assert drafter.propose([7], DraftBudget(0, 0)).candidates == TokenTree.root_only(7)
 
 
 def test_the_last_row_of_a_token_counts():
     drafter = learned()
     drafter.observe(StepOutcome(None, (), (0,), (7, 3, 7), [[1], [2], [4]]))
-    assert drafter.propose([7], WIDE) == TokenTree.chain(7, [4])
+    assert drafter.propose([7], WIDE).candidates == TokenTree.chain(7, [4])
     drafter.observe(StepOutcome(None, (), (0,), (4,), [[6]]))
-    assert drafter.propose([7], WIDE) == TokenTree.chain(7, [4, 6])
+    assert drafter.propose([7], WIDE).candidates == TokenTree.chain(7, [4, 6])
 
 
 @pytest.mark.parametrize(("scope", "is_kept"), [("prompt", False), ("run", True)])
 def test_state_lives_as_long_as_its_scope(scope, is_kept):
     drafter = learned(state_scope=scope)
     drafter.reset([2])
-    assert (drafter.propose([7], WIDE).num_drafted > 0) == is_kept
+    assert (drafter.propose([7], WIDE).candidates.num_drafted > 0) == is_kept
 
 
 def test_needs_follow_the_options():
