@@ -20,7 +20,7 @@ from specdec_core.data.templates import RenderedPrompts, Template, get_template,
 from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
-from specdec_core.decoding.registry import is_replayable, make_drafter
+from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.replay import replay
 from specdec_core.decoding.sequence import Generation
 from specdec_core.errors import ConfigError
@@ -234,7 +234,7 @@ def _check_request(
                 f"request asks for {name} {wanted[:12]}.., but {value[:12]}.. is loaded: the "
                 "files changed since the request was made; start the run again"
             )
-    if request.mode == "replay" and not is_replayable(request.drafter):
+    if request.mode == "replay" and not request.drafter.is_replayable:
         raise ConfigError(
             f"drafter {request.drafter.method!r} with these options cannot be replayed: use mode "
             "'decode', or an option such as update=path"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from db.schemas import SuiteRecord, TargetRecord
 from db.store import Store
-from specdec_core.config.drafters import DrafterConfig, TokenRecycling, parse_drafter
+from specdec_core.config.drafters import DrafterConfig, parse_drafter
 from specdec_core.config.evaluation import DType, EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
@@ -159,11 +159,9 @@ def selection_mode(drafter: DrafterConfig) -> Literal["replay", "decode"]:
     """Return how acceptance on selection items is measured.
 
     A drafter that learns from committed tokens alone is replayed on plainly decoded output,
-    which is exact and lets requests be batched; others must run in the loop. Agrees with
-    `specdec_core.decoding.is_replayable`, which cannot be asked here without loading PyTorch.
+    which is exact and lets requests be batched; others must run in the loop.
     """
-    learns_more = isinstance(drafter, TokenRecycling) and drafter.update == "all"
-    return "decode" if learns_more else "replay"
+    return "replay" if drafter.is_replayable else "decode"
 
 
 def selection_batch_size(drafter: DrafterConfig, batch_size: int) -> int:

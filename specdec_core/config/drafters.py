@@ -10,13 +10,27 @@ from specdec_core.config.base import Record
 from specdec_core.errors import ConfigError
 
 
-class NoDrafter(Record):
+class DrafterOptions(Record):
+    """Options of one drafting method; subclasses name it in `method`."""
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether proposals can be had again from an output and its rankings, without a model."""
+        return False
+
+
+class NoDrafter(DrafterOptions):
     """Autoregressive decoding: nothing is ever proposed."""
 
     method: Literal["none"] = "none"
 
+    @property
+    def is_replayable(self) -> bool:
+        """Always: there is nothing to repeat."""
+        return True
 
-class PromptLookup(Record):
+
+class PromptLookup(DrafterOptions):
     """Continue the most recent earlier occurrence of the last n-gram (algorithms.md C.6)."""
 
     method: Literal["prompt-lookup"] = "prompt-lookup"
@@ -24,8 +38,13 @@ class PromptLookup(Record):
     num_tokens: int = Field(10, ge=1, le=128, description="longest continuation drafted, tokens")
     state_scope: Literal["prompt"] = Field("prompt", description="what the drafter remembers")
 
+    @property
+    def is_replayable(self) -> bool:
+        """Always: it looks at the sequence alone."""
+        return True
 
-class TokenRecycling(Record):
+
+class TokenRecycling(DrafterOptions):
     """Tree of each token's last seen top-k successors (Token Recycling; algorithms.md C.7)."""
 
     method: Literal["token-recycling"] = "token-recycling"
@@ -41,10 +60,15 @@ class TokenRecycling(Record):
     )
     state_scope: Literal["prompt", "run"] = Field("prompt", description="what is remembered")
 
+    @property
+    def is_replayable(self) -> bool:
+        """Where it learns from the accepted path alone."""
+        return self.update == "path"
+
 
 DrafterConfig = Annotated[NoDrafter | PromptLookup | TokenRecycling, Field(discriminator="method")]
 _ADAPTER: TypeAdapter[DrafterConfig] = TypeAdapter(DrafterConfig)
-METHODS: dict[str, type[Record]] = {
+METHODS: dict[str, type[DrafterOptions]] = {
     "none": NoDrafter,
     "prompt-lookup": PromptLookup,
     "token-recycling": TokenRecycling,

@@ -7,7 +7,7 @@ from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import DraftBudget, Drafter, DrafterNeeds, StepOutcome
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.proposal import Proposal
-from specdec_core.decoding.registry import DRAFTERS, is_replayable, make_drafter, register
+from specdec_core.decoding.registry import DRAFTERS, make_drafter, register
 from specdec_core.decoding.replay import replay
 from specdec_core.decoding.sequence import Generation
 from specdec_core.decoding.target import Cache, TargetView
@@ -27,7 +27,6 @@ __all__ = [
     "compare_outputs",
     "drafters",
     "generate",
-    "is_replayable",
     "make_drafter",
     "register",
     "replay",

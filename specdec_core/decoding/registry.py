@@ -102,8 +102,3 @@ register = DRAFTERS.register
 def make_drafter(config: Record, context: DrafterContext | None = None) -> Drafter:
     """Return a new drafter of a registered method; see `DrafterRegistry.make`."""
     return DRAFTERS.make(config, context)
-
-
-def is_replayable(config: Record) -> bool:
-    """Return whether such a drafter depends on committed tokens and their rankings alone."""
-    return DRAFTERS.needs(config).is_replayable

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
-from specdec_core.decoding import generate, is_replayable, make_drafter, replay
+from specdec_core.decoding import generate, make_drafter, replay
 from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import FAMILIES, tiny_library_model, tiny_target
 from specdec_core.skip import SkipConfig
@@ -55,7 +55,7 @@ def test_the_output_is_the_librarys_own_alone_and_in_a_batch(family, seed, confi
     for prompt, result in zip(PROMPTS, together, strict=True):
         (alone,) = generate(view, [prompt], [make_drafter(config)], **options)
         assert (alone.token_ids, alone.trace) == (result.token_ids, result.trace)
-        if is_replayable(config):
+        if config.is_replayable:
             trace = replay(
                 make_drafter(config),
                 prompt,

@@ -6,7 +6,7 @@ import pytest
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import METHODS, NoDrafter, PromptLookup, TokenRecycling
-from specdec_core.decoding import DRAFTERS, is_replayable, make_drafter
+from specdec_core.decoding import DRAFTERS, make_drafter
 from specdec_core.decoding.registry import DrafterRegistry
 from specdec_core.errors import ConfigError
 
@@ -49,7 +49,6 @@ def test_options_of_another_class_with_a_known_name_are_refused():
 
 
 def test_a_drafter_that_sees_rejected_nodes_cannot_be_replayed():
-    assert is_replayable(NoDrafter())
-    assert is_replayable(PromptLookup())
-    assert is_replayable(TokenRecycling(update="path"))
-    assert not is_replayable(TokenRecycling(update="all"))
+    replayable = [NoDrafter(), PromptLookup(), TokenRecycling(update="path")]
+    assert all(config.is_replayable for config in replayable)
+    assert not TokenRecycling(update="all").is_replayable
