@@ -11,7 +11,7 @@ import pytest
 
 from specdec_core.config.drafters import DrafterConfig, NoDrafter, PromptLookup, TokenRecycling
 from specdec_core.config.settings import Settings
-from specdec_core.decoding import DRAFTERS
+from specdec_core.decoding import make_drafter
 from specdec_core.errors import ConfigError
 from specdec_core.skip import SkipConfig
 from tasks.plan import plan_search
@@ -31,7 +31,7 @@ DRAFTERS: list[DrafterConfig] = [
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_selection_mode_agrees_with_the_decoding_library(drafter: DrafterConfig) -> None:
-    assert (selection_mode(drafter) == "replay") == DRAFTERS.needs(drafter).is_replayable
+    assert (selection_mode(drafter) == "replay") == make_drafter(drafter).needs.is_replayable
 
 
 def test_a_drafter_that_remembers_the_run_is_not_batched_in_the_loop() -> None:
