@@ -101,3 +101,8 @@ def csv_url(name: str, detail: Detail | None = None) -> str:
 def _page(url: str) -> str | None:
     """A web address, or None for anything else, such as the path of a database."""
     return url.rstrip("/") if urlsplit(url).scheme in {"http", "https"} else None
+
+
+def leaderboard_csv(run_id: str) -> str:
+    """Return the address of a benchmark run's cells as CSV."""
+    return f"/dashboards/leaderboard.csv?{urlencode({'run': run_id})}"

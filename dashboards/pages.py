@@ -15,9 +15,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from dashboards.assets import asset
+from dashboards.leaderboard import leaderboard_table, load_leaderboard
 from dashboards.links import Services
 from dashboards.queries import Question, load_detail, load_overview
-from dashboards.render import error_page, overview_page
+from dashboards.render import error_page, leaderboard_page, overview_page
 from dashboards.tables import DETAIL_TABLES, SEARCH_TABLES, profiles_table, runs_table
 from dashboards.views import Table
 from db.api.common import StoreDependency
@@ -97,6 +98,11 @@ def make_router(services: Services) -> APIRouter:
         html = overview_page(load_overview(store, question), services)
         return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
 
+    @protected.get("/leaderboard")
+    def leaderboard(store: StoreDependency, question: Annotated[Question, Query()]) -> Response:
+        html = leaderboard_page(load_leaderboard(store, question.run))
+        return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
+
     @protected.get("/dashboards/{name}.csv")
     def table_csv(
         name: str, store: StoreDependency, question: Annotated[Question, Query()]
@@ -137,7 +143,11 @@ def _csv(store: Store, name: str, question: Question) -> str:
         return profiles_table(profiles).to_csv()
     if name == "runs":
         return runs_table(store.runs.list(limit=_CSV_ROWS)).to_csv()
-    known = (*_OVERVIEW_TABLES, *SEARCH_TABLES, *DETAIL_TABLES)
+    if name == "leaderboard":
+        board = load_leaderboard(store, question.run)
+        lead = [("run_id", board.run.id)] if board else []
+        return leaderboard_table(board.cells if board else ()).to_csv(lead)
+    known = (*_OVERVIEW_TABLES, *SEARCH_TABLES, *DETAIL_TABLES, "leaderboard")
     if name not in known:
         detail = f"there is no table {name!r}: choose one of {', '.join(known)}"
         raise ProblemError(HTTPStatus.NOT_FOUND, "table-not-found", detail)

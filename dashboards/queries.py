@@ -17,6 +17,7 @@ from specdec_core.bench.metrics import AcceptanceCounts, count_acceptance
 logger = logging.getLogger(__name__)
 
 SEARCH_KIND = "tss-search"
+BENCHMARK_KINDS = ("benchmark", "nightly-benchmark", "verify")
 NUM_RUNS = 8
 MAX_PROFILES = 500
 MAX_DEPTH = 8
@@ -148,7 +149,8 @@ def _with_profile(store: Store, detail: Detail, profile: SkipProfile) -> Detail:
 def _search_of(run: RunRecord) -> tuple[SearchSummary | None, str | None]:
     """The stored report, or why there is none."""
     if run.kind != SEARCH_KIND:
-        return None, f"run {run.id} is of kind {run.kind!r}: this page shows {SEARCH_KIND} runs"
+        where = f"/leaderboard?run={run.id}" if run.kind in BENCHMARK_KINDS else "the REST API"
+        return None, f"run {run.id} is of kind {run.kind!r}: its figures are at {where}"
     try:
         search = read_summary(run.summary)
     except ValidationError as error:

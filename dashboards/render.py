@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dashboards import charts, links, views
 from dashboards.assets import asset_urls
 from dashboards.comparison import comparisons, result_of
+from dashboards.leaderboard import Leaderboard, leaderboard_table, speedup_figure
 from dashboards.links import Services
 from dashboards.queries import Detail, Overview
 from dashboards.summary import SearchSummary
@@ -45,6 +46,20 @@ def overview_page(overview: Overview, services: Services) -> str:
     if detail is not None and detail.search is not None:
         values |= _search_values(detail, detail.search)
     return _environment().get_template("page.html").render(values)
+
+
+def leaderboard_page(board: Leaderboard | None) -> str:
+    """Return the page of a benchmark run."""
+    values: dict[str, Any] = {"board": board}
+    if board is not None:
+        figure = speedup_figure(board.cells)
+        values |= {
+            "table": leaderboard_table(board.cells),
+            "figure": charts.to_json(figure) if figure else None,
+            "csv_url": links.leaderboard_csv(board.run.id),
+            "notes": board.run.summary.get("notes", []),
+        }
+    return _environment().get_template("leaderboard.html").render(values)
 
 
 def error_page(status: HTTPStatus, detail: str) -> str:

@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.columns import CompressedText, Document, TokenIds, UtcDateTime
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 TABLE_PREFIX = "specdec_"
 VERSION_TABLE = "specdec_alembic_version"
 
@@ -263,6 +263,10 @@ class BenchmarkCellTable(Base):
     hardware: Mapped[str]
     evaluation_key: Mapped[str | None]
     baseline_key: Mapped[str | None]
+    sampling: Mapped[str]
+    is_lossless: Mapped[bool]
+    is_synthetic: Mapped[bool]
+    certificate: Mapped[dict[str, Any] | None] = mapped_column(Document)
     figures: Mapped[dict[str, Any] | None] = mapped_column(Document)
     samples: Mapped[str] = mapped_column(CompressedText)
     created_at: Mapped[datetime]

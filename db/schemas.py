@@ -11,7 +11,7 @@ from db.columns import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.evaluation import DType, EvaluationRequest
-from specdec_core.records import DifferenceKind, EvaluationSummary, PhaseSeconds
+from specdec_core.records import EvaluationSummary, PhaseSeconds
 from specdec_core.skip import SkipConfig
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
@@ -222,81 +222,6 @@ class CalibrationRecord(Record):
     layers: tuple[LayerStatistics, ...] = ()
     run_id: str | None = None
     created_at: AwareDatetime = Field(default_factory=utc_now)
-
-
-class CellDifference(Record):
-    """Where one item's output leaves the autoregressive one."""
-
-    item_id: str
-    position: int = Field(ge=0, description="0-based output position of the first difference")
-    gap: float | None = Field(
-        None, description="the target's best minus second best logit there, where it is known"
-    )
-    kind: DifferenceKind = Field(
-        description="'tie' where rounding may decide, else 'defect'; 'unknown' without a gap to "
-        "judge by"
-    )
-
-
-class CellFigures(Record):
-    """Pooled figures of a benchmark cell; every one is a function of its samples."""
-
-    num_items: int = Field(ge=1)
-    num_tokens: int = Field(ge=0, description="committed output tokens")
-    acceptance_length: float = Field(description="committed tokens per verify step, pooled")
-    hit_rate: float | None = Field(None, description="share of steps that offered a draft")
-    metric: float | None = Field(None, description="mean task score, in [0, 1]")
-    tokens_per_s: float
-    speedup: Interval | None = Field(None, description="over autoregressive, ratio of totals")
-    num_identical: int = Field(0, ge=0, description="items equal to autoregressive output")
-    num_ties: int = Field(0, ge=0, description="items that differ first at a numeric tie")
-    num_defects: int = Field(0, ge=0, description="items that differ beyond what rounding explains")
-    differences: tuple[CellDifference, ...] = Field(
-        (), description="one per item that is not equal to autoregressive output"
-    )
-    peak_memory_bytes: int | None = None
-
-
-class CellSample(Record):
-    """Raw timings of one item of a benchmark cell."""
-
-    item_id: str
-    num_tokens: int = Field(ge=0)
-    num_steps: int = Field(ge=0, description="verify steps")
-    seconds: tuple[float, ...] = Field(description="decode seconds of every repeat")
-    baseline_seconds: tuple[float, ...] = Field(
-        (), description="decode seconds of autoregressive decoding, repeats alternated"
-    )
-
-
-class BenchmarkCell(Record):
-    """One (target, method, domain) cell of a benchmark run."""
-
-    run_id: str
-    target: str
-    target_identity: str
-    dtype: DType
-    domain: str
-    drafter: str
-    skip: str = ""
-    status: ResultStatus
-    error: str | None = Field(None, description="type and message, when failed")
-    suite_hash: str = ""
-    hardware: str = ""
-    evaluation_key: str | None = None
-    baseline_key: str | None = Field(None, description="evaluation without a drafter")
-    figures: CellFigures | None = Field(None, description="present when done")
-    samples: tuple[CellSample, ...] = ()
-    created_at: AwareDatetime = Field(default_factory=utc_now)
-
-    @model_validator(mode="after")
-    def _done_has_figures(self) -> Self:
-        if (self.status == "done") != (self.figures is not None):
-            raise ValueError(
-                f"cell {self.domain}/{self.drafter} is {self.status!r}: figures belong to done "
-                "cells, and only to them"
-            )
-        return self
 
 
 class Baseline(Record):

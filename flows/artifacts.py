@@ -18,12 +18,12 @@ from prefect.artifacts import (
 from prefect.events import emit_event
 
 from flows import report as texts
+from flows.benchmark_tables import benchmark_markdown, cell_table, headline
 from flows.charts import ablation_svg, data_uri
-from flows.measurements import benchmark_markdown, cell_table, headline
 from flows.progress import describe, percent
 from flows.report import Link
 from flows.views import TableView
-from tasks.benchmark import BenchmarkReport
+from tasks.benchmark_report import BenchmarkReport
 from tasks.report import Progress, SearchReport
 
 # Each update is a request to the Prefect server.

@@ -9,12 +9,12 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows import artifacts, drivers
-from flows.measurements import headline
+from flows.benchmark_tables import headline
 from flows.runs import is_worth_retrying, run_name
-from specdec_core.config.benchmark import BenchmarkConfig
-from specdec_core.config.build import build_config
+from specdec_core.config.benchmark import BenchmarkConfig, Preset
+from specdec_core.config.presets import benchmark_config
 from specdec_core.config.settings import Settings
-from tasks.benchmark import BenchmarkReport
+from tasks.benchmark_report import BenchmarkReport
 
 
 @flow(name="benchmark", flow_run_name=lambda: run_name("target", "session"))
@@ -25,19 +25,23 @@ def benchmark(
     num_items: int | None = None,
     max_new_tokens: int | None = None,
     repeats: int | None = None,
+    sampling: str | None = None,
     skip: str | None = None,
     suite: str | None = None,
     dtype: str | None = None,
     session: str | None = None,
     baseline: str | None = None,
+    verify: bool | None = None,
+    preset: Preset | None = None,
     min_effect: float | None = None,
 ) -> State[str]:
     """Measure every method in every domain; see BenchmarkConfig.
 
-    A parameter that is not given takes its default. What was measured under the same session
-    name is not measured again. The state carries the id of the stored run.
+    A parameter that is not given takes the default of the preset, if one is named, else its own.
+    What was measured under the same session name is not measured again. The state carries the id
+    of the stored run.
     """
-    config = build_config(BenchmarkConfig, {}, dict(locals()))
+    config = benchmark_config(dict(locals()))
     report = measure_cells(config, "benchmark")
     artifacts.publish_benchmark(report, "benchmark")
     return end_state(report)
@@ -66,7 +70,7 @@ def measure_cells(config: BenchmarkConfig, kind: str) -> BenchmarkReport:
 
 
 def end_state(report: BenchmarkReport) -> State[str]:
-    """Return the final state: completed, under the name Regression where there is one."""
-    name = "Regression" if report.regressions else None
+    """Return the final state: completed, under a name of its own where something is wrong."""
+    name = "Regression" if report.regressions else None if report.is_good else "NotProven"
     state: State[str] = Completed(name=name, message=headline(report), data=report.run_id)
     return state

@@ -1,262 +1,53 @@
-"""The `specdec` command: verbs, flags and exit codes; each verb is loaded when it is used.
+"""The `specdec` command of a process, from its first moment to its last.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or input, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
-import logging
 import os
 import signal
 import sys
-import threading
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
-from typing import cast
-
-from pydantic import ValidationError
-
-from flows.commands.options import add_config_flags
-from specdec_core.config.benchmark import BenchmarkConfig
-from specdec_core.config.calibration import CalibrationConfig
-from specdec_core.config.domains import DOMAINS
-from specdec_core.config.search import SearchConfig
-from specdec_core.config.settings import QUIET_ENVIRONMENT
-from specdec_core.errors import ConfigError, SpecDecError
-
-Handler = Callable[[Namespace], int]
-
-_EPILOG = """\
-Settings come from environment variables SPECDEC_<NAME>, such as SPECDEC_HOME. With --json a command
-prints one JSON document on standard output and everything else on standard error.
-"""
+from types import FrameType
 
 
-def build_parser() -> ArgumentParser:
-    """Return the parser of the whole command line."""
-    parser = ArgumentParser(
-        prog="specdec",
-        description="Search, store and serve layer-skip profiles for speculative decoding.",
-        epilog=_EPILOG,
-    )
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    _add_search(verbs)
-    _add_measurements(verbs)
-    _add_store(verbs)
-    _add_services(verbs)
-    _add_inputs(verbs)
-    return parser
+def main() -> int:
+    """Run the command of this process; return its exit code.
 
+    An interrupted or terminated process ends here and not with its interpreter: by now rows are
+    written and workers ended, while threads of libraries that are still starting would crash an
+    interpreter that is being taken down.
+    """
+    interrupts: list[int] = []
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    args = build_parser().parse_args(argv)
-    _prepare_process()
-    # A machine reads one document on standard output, whatever a library prints there.
-    args.out = sys.stdout
-    quiet = redirect_stdout(sys.stderr) if args.json else nullcontext()
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
-        with quiet:
-            return _load(args.handler)(args)
-    except ConfigError as error:
-        return _fail(args, error, 2)
-    except ValidationError as error:
-        return _fail(args, ConfigError(_settings_problems(error)), 2)
-    except (SpecDecError, OSError) as error:
-        return _fail(args, error, 1)
+        # Loaded while interrupts are listened for: it takes longer than anything before it.
+        from flows.commands.execute import execute
+
+        code = execute(sys.argv[1:])
     except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except Exception:
+        if not interrupts:
+            raise
+        code = 1
+    if interrupts and code == 1:
+        # A library that is interrupted while it loads may say so in words of its own.
+        code = 128 + signal.SIGINT
+    if code == 128 + signal.SIGINT:
         sys.stderr.write("interrupted: what was finished is stored, run the command again\n")
-        return 130
-
-
-def _add_search(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    search = _verb(
-        verbs,
-        "search",
-        "flows.commands.search:search",
-        "search what the target may skip in a domain, in this process, without services",
-    )
-    search.add_argument("domain", help=f"task domain: {', '.join(DOMAINS)}")
-    add_config_flags(search, SearchConfig, leave_out={"domain"}, has_domain_defaults=True)
-    search.add_argument(
-        "--retry-failed",
-        action="store_true",
-        help="try configurations again that an earlier run left out because they failed twice",
-    )
-    flow = _verb(
-        verbs,
-        "flow",
-        "flows.commands.flow:flow",
-        "run a Prefect deployment, follow it to its end and show its result",
-    )
-    flow.add_argument("deployment", help="such as tss-search/translation")
-    flow.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="parameter of the flow for this run; may be repeated",
-    )
-
-
-def _add_measurements(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    calibrate = _verb(
-        verbs,
-        "calibrate",
-        "flows.commands.measure:calibrate",
-        "measure step time over nodes per forward and layer statistics of a target",
-    )
-    calibrate.add_argument("domain", nargs="?", default="translation", help="prompts to use")
-    add_config_flags(calibrate, CalibrationConfig, leave_out={"domain"})
-    bench = _verb(
-        verbs,
-        "bench",
-        "flows.commands.measure:bench",
-        "compare drafting methods over domains on one target",
-    )
-    add_config_flags(bench, BenchmarkConfig)
-
-
-def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    profiles = _group(verbs, "profiles", "stored skip profiles")
-    listing = _verb(
-        profiles, "list", "flows.commands.store:list_profiles", "profiles, newest first"
-    )
-    for name in ("domain", "target", "drafter"):
-        listing.add_argument(f"--{name}", help=f"only this {name}")
-    listing.add_argument("--status", choices=("active", "retired", "rejected"))
-    listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
-    show = _verb(profiles, "show", "flows.commands.store:show_profile", "one profile, whole")
-    show.add_argument("id", type=int, help="profile id")
-    resolve = _verb(
-        profiles,
-        "resolve",
-        "flows.commands.store:resolve_profile",
-        "the active profile that a serving system would get",
-    )
-    resolve.add_argument("--target", required=True, help="model reference or identity")
-    resolve.add_argument("--domain", required=True, help="task domain")
-    resolve.add_argument("--drafter", help="method or method:option=value,..")
-    resolve.add_argument("--dtype", help="such as bfloat16")
-    runs = _group(verbs, "runs", "stored runs of searches, calibrations and benchmarks")
-    run_list = _verb(runs, "list", "flows.commands.store:list_runs", "runs, newest first")
-    run_list.add_argument("--kind", help="only this kind, such as tss-search")
-    run_list.add_argument("--status", choices=("running", "completed", "failed", "cancelled"))
-    run_list.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
-    run_show = _verb(
-        runs, "show", "flows.commands.store:show_run", "one run with configuration and result"
-    )
-    run_show.add_argument("id", help="run id")
-    _verb(verbs, "sync", "flows.commands.store:sync", "send runs that MLflow missed to MLflow")
-
-
-def _add_services(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    up = _verb(
-        verbs,
-        "up",
-        "flows.commands.services:up",
-        "start Prefect server and worker, MLflow and the REST API",
-    )
-    up.add_argument("--foreground", action="store_true", help="stay attached; Ctrl-C ends all")
-    up.add_argument(
-        "--concurrent-runs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="flow runs at once; default 1, because runs that share processors disturb each "
-        "other's timing",
-    )
-    _verb(verbs, "status", "flows.commands.services:status", "each service, alive or dead")
-    _verb(verbs, "down", "flows.commands.services:down", "end everything that `up` started")
-    _verb(
-        verbs,
-        "env",
-        "flows.commands.services:env",
-        'variables for another shell: eval "$(specdec env)"',
-    )
-
-
-def _add_inputs(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    data = _group(verbs, "data", "evaluation suites")
-    _verb(data, "list", "flows.commands.inputs:list_data", "the suite that each domain would use")
-    check = _verb(data, "check", "flows.commands.inputs:check_data", "check a suite of your own")
-    check.add_argument("file", help="JSONL file")
-    check.add_argument("--domain", help="domain it is for; default the one its items name")
-    models = _group(verbs, "models", "target models")
-    _verb(models, "list", "flows.commands.inputs:list_models", "packaged models")
-    prepare = _verb(
-        models,
-        "prepare",
-        "flows.commands.inputs:prepare_model",
-        "find, check and convert models before they are needed",
-    )
-    prepare.add_argument(
-        "refs",
-        nargs="+",
-        help="hf:org/name[@revision], path:/folder or pypi:name",
-        metavar="REF",
-    )
-
-
-def _group(
-    verbs: argparse._SubParsersAction[ArgumentParser], name: str, text: str
-) -> argparse._SubParsersAction[ArgumentParser]:
-    parser = verbs.add_parser(name, help=text, description=text)
-    return parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[ArgumentParser], name: str, handler: str, text: str
-) -> ArgumentParser:
-    parser = verbs.add_parser(name, help=text, description=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(handler=handler)
-    return parser
-
-
-def _load(handler: str) -> Handler:
-    module, _, name = handler.partition(":")
-    return cast(Handler, getattr(importlib.import_module(module), name))
-
-
-def _prepare_process() -> None:
-    """Quiet libraries, warnings on standard error, and SIGTERM as an orderly end."""
-    for name, value in QUIET_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    for package in ("specdec_core", "db", "tasks", "flows"):
-        logging.getLogger(package).handlers[:] = [handler]
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
-
-
-def _terminate(_number: int, _frame: object) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
-
-
-def _fail(args: Namespace, error: Exception, code: int) -> int:
-    if args.json:
-        document = {"error": {"type": type(error).__name__, "message": str(error)}}
-        args.out.write(json.dumps(document) + "\n")
-    sys.stderr.write(f"error: {error}\n")
+    if code > 128:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     return code
-
-
-def _settings_problems(error: ValidationError) -> str:
-    """One line per setting that the environment has wrong."""
-    prefix = "SPECDEC_" if error.title == "Settings" else ""
-    parts = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
-        shown = f"{prefix}{name.upper()}" if prefix else name
-        parts.append(f"{shown}={problem['input']!r} is not valid: {problem['msg']}")
-    return "; ".join(parts)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
-from tasks.benchmark import BenchmarkReport, run_benchmark
+from tasks.benchmark import run_benchmark
+from tasks.benchmark_report import BenchmarkReport
 from tasks.calibration import run_calibration
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.pool import PoolFactory, pool_factory

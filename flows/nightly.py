@@ -11,9 +11,7 @@ from prefect.runtime import flow_run
 from flows import artifacts
 from flows.benchmark import end_state, measure_cells
 from flows.runs import run_name
-from specdec_core.config.benchmark import BenchmarkConfig
-from specdec_core.config.build import build_config
-from specdec_core.config.domains import nightly_defaults
+from specdec_core.config.presets import NIGHTLY, benchmark_config
 
 KIND = "nightly-benchmark"
 
@@ -26,6 +24,7 @@ def nightly_benchmark(
     num_items: int | None = None,
     max_new_tokens: int | None = None,
     repeats: int | None = None,
+    sampling: str | None = None,
     dtype: str | None = None,
     session: str | None = None,
     baseline: str | None = None,
@@ -37,7 +36,7 @@ def nightly_benchmark(
     event `specdec.quality.regression` for automations, and the state name Regression.
     """
     given = dict(locals())  # the parameters, as nothing else has been assigned yet
-    config = build_config(BenchmarkConfig, {**nightly_defaults(), "session": tonight()}, given)
+    config = benchmark_config(given, {**NIGHTLY, "session": tonight()})
     report = measure_cells(config, KIND)
     artifacts.publish_benchmark(report, KIND)
     artifacts.emit_regressions(report)

@@ -48,6 +48,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}f}"
 
 
+def percent(value: float | None) -> str:
+    """Return a share in per cent."""
+    return ABSENT if value is None else f"{value:.1%}"
+
+
 def share(value: float | None) -> str:
     """Return a relative change in per cent, signed."""
     return ABSENT if value is None else f"{value:+.1%}"

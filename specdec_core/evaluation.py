@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,8 @@ import torch
 from specdec_core.bench.metrics import count_acceptance
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.retrieval import Rest, SuffixAutomaton
+from specdec_core.config.window_drafters import SelfDraft
 from specdec_core.data.extraction import extract_answer, find_stop
 from specdec_core.data.guards import guard_values
 from specdec_core.data.records import Suite, SuiteItem
@@ -21,11 +24,12 @@ from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
-from specdec_core.decoding.replay import replay
+from specdec_core.decoding.replay import check_replayable, replay
 from specdec_core.decoding.sequence import Generation
 from specdec_core.errors import ConfigError
 from specdec_core.models.target import PrefixCache, Target, TargetView
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
+from specdec_core.randomness import derive_seed
 from specdec_core.records import (
     EvaluationResult,
     EvaluationSummary,
@@ -33,6 +37,7 @@ from specdec_core.records import (
     SampleResult,
     StepTrace,
 )
+from specdec_core.retrieval.datastore import read_manifest
 from specdec_core.skip import SkipConfig
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ def evaluate(
     phases = PhaseSeconds()
     for start in range(0, len(items), request.batch_size):
         part = slice(start, start + request.batch_size)
-        generations, traces = run.decode(rendered.ids[part])
+        generations, traces = run.decode(rendered.ids[part], items[part])
         phases += generations[0].phases
         for item, prompt, generation, trace in zip(
             items[part], rendered.ids[part], generations, traces, strict=True
@@ -137,7 +142,7 @@ class _Run:
         is_replay = request.mode == "replay"
         config = NoDrafter() if is_replay else request.drafter
         # One drafter per batch slot; what it remembers between requests is its own state scope.
-        context = DrafterContext(target, target.eos_ids, load_model)
+        context = DrafterContext(target, target.eos_ids, load_model, request.sampling, self._view)
         self._drafters = [make_drafter(config, context) for _ in rendered.ids[: request.batch_size]]
         self._replayed: Drafter | None = None
         if is_replay:
@@ -146,10 +151,14 @@ class _Run:
         self._stop_check = StopStrings(target.tokenizer, template) if has_stops else None
 
     def decode(
-        self, prompts: Sequence[tuple[int, ...]]
+        self, prompts: Sequence[tuple[int, ...]], items: Sequence[SuiteItem]
     ) -> tuple[list[Generation], list[StepTrace]]:
-        """Return one batch's generations, and their traces under the request's drafter."""
-        replayed = self._replayed
+        """Return one batch's generations, and their traces under the request's drafter.
+
+        A seed belongs to its item, whatever it is decoded together with.
+        """
+        replayed, sampling = self._replayed, self._request.sampling
+        seeds = [derive_seed(sampling.seed, item.id) for item in items]
         generations = generate(
             self._view,
             prompts,
@@ -162,6 +171,8 @@ class _Run:
             should_stop=self._should_stop,
             num_top_k=replayed.needs.top_k if replayed else 0,
             record_gaps=self._request.record_gaps,
+            sampling=sampling,
+            seeds=seeds,
         )
         if replayed is None:
             return generations, [generation.trace for generation in generations]
@@ -173,8 +184,10 @@ class _Run:
                 generation.top_k,
                 max_new_tokens=self._request.max_new_tokens,
                 vocab_size=self._view.vocab_size,
+                sampling=sampling,
+                seed=seed,
             )
-            for prompt, generation in zip(prompts, generations, strict=True)
+            for prompt, generation, seed in zip(prompts, generations, seeds, strict=True)
         ]
 
     def sample(
@@ -227,6 +240,11 @@ def _check_request(
         "suite_hash": suite.content_hash,
         "template_hash": template.hash,
     }
+    if (
+        isinstance(request.drafter, Rest | SelfDraft | SuffixAutomaton)
+        and request.drafter.datastore
+    ):
+        given["drafter_data"] = read_manifest(Path(request.drafter.datastore)).tokens_hash
     for name, value in given.items():
         wanted = getattr(request, name)
         if wanted != value:
@@ -234,6 +252,8 @@ def _check_request(
                 f"request asks for {name} {wanted[:12]}.., but {value[:12]}.. is loaded: the "
                 "files changed since the request was made; start the run again"
             )
+    if request.mode == "replay":
+        check_replayable(request.sampling)
     if request.mode == "replay" and not request.drafter.is_replayable:
         raise ConfigError(
             f"drafter {request.drafter.method!r} with these options cannot be replayed: use mode "

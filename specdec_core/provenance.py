@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,10 +20,13 @@ _RESULT_CODE = (
     "decoding",
     "models",
     "tree",
+    "retrieval",
     "bench/metrics.py",
     "evaluation.py",
+    "randomness.py",
     "skip.py",
 )
+_SOURCE_SUFFIXES = {".py", ".cpp", ".hpp"}
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "ray", "optuna")
 
 
@@ -32,10 +36,14 @@ def code_version() -> str:
     digest = hashlib.sha256()
     for name in _RESULT_CODE:
         path = _PACKAGE / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(_sources(path)) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(_PACKAGE)}\0".encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.suffix in _SOURCE_SUFFIXES)
 
 
 def describe_provenance() -> dict[str, Any]:

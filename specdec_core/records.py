@@ -11,13 +11,14 @@ from specdec_core.config.base import Record
 ModelKind = Literal["base", "chat"]
 FinishReason = Literal["stop_token", "stop_string", "length"]
 DifferenceKind = Literal["tie", "defect", "unknown"]
+ProofLevel = Literal["exact", "up-to-ties", "same-distribution", "lossy", "unproven", "defect"]
 
 
 class StepTrace(Record):
     """Counts of every verify step of one generation, as parallel tuples over the steps.
 
     A step that offers nothing has 0 drafted nodes and depth 0. All acceptance metrics are
-    functions of this record (algorithms.md A.7).
+    functions of this record.
     """
 
     drafted: tuple[int, ...] = Field((), description="draft nodes offered, root not counted")

@@ -46,7 +46,7 @@ class SkipConfig:
     The attention and MLP halves of one layer together are the whole block and are stored as
     such, so that one sparse model has one name. `SkipConfig()` is the dense target.
 
-    Source: TSS (whole blocks); algorithms.md D.12 (halves).
+    Source: TSS (whole blocks); halves are ours.
     """
 
     units: tuple[SkipUnit, ...] = ()
@@ -121,6 +121,13 @@ class SkipConfig:
         if unit.kind is UnitKind.BLOCK:
             return SkipConfig.of([u for u in self.units if u.layer != unit.layer] + [unit])
         return SkipConfig.of([*self.units, unit])
+
+    def union(self, other: SkipConfig) -> SkipConfig:
+        """Return the set that leaves out what this one or `other` does."""
+        both = self
+        for unit in other.units:
+            both = both.plus(unit) or both
+        return both
 
     def skips_attention(self, layer: int) -> bool:
         """True if the attention half of `layer` is left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from specdec_core.config.calibration import CalibrationRequest
@@ -41,6 +42,7 @@ class ModelEvaluator:
     settings: Settings
     _target: Target | None = None
     _loaded: tuple[str, DType, str] | None = None
+    _drafts: dict[str, Target] = field(default_factory=dict)
     _suites: dict[str, Suite] = field(default_factory=dict)
     _warm: set[tuple[str, str]] = field(default_factory=set)
 
@@ -60,7 +62,7 @@ class ModelEvaluator:
 
         if job.is_timed:
             self._warm_up(job, target, suite, should_stop)
-        return evaluate(job, target, suite, should_stop)
+        return evaluate(job, target, suite, should_stop, partial(self._load_draft, job))
 
     def _warm_up(
         self, job: EvaluationRequest, target: Target, suite: Suite, should_stop: StopCheck
@@ -72,8 +74,23 @@ class ModelEvaluator:
         if cell not in self._warm:
             short = min(job.max_new_tokens, _WARM_UP_TOKENS)
             one = {"item_ids": job.item_ids[:1], "max_new_tokens": short}
-            evaluate(job.model_copy(update=one), target, suite, should_stop)
+            load_draft = partial(self._load_draft, job)
+            evaluate(job.model_copy(update=one), target, suite, should_stop, load_draft)
             self._warm.add(cell)
+
+    def _load_draft(self, job: EvaluationRequest, reference: str) -> Target:
+        """Return a draft model, loaded once for as long as the target stays."""
+        identity = job.drafter_data
+        if identity == job.target_identity:
+            return self._load_target(job)
+        if identity not in self._drafts:
+            from specdec_core.models.reference import resolve_model
+            from specdec_core.models.target import load_target
+
+            resolved = resolve_model(reference, self.settings.cache_dir, logger.info)
+            _check_identity("draft model", reference, resolved.identity, identity)
+            self._drafts[identity] = load_target(resolved, dtype=job.dtype, device=job.device)
+        return self._drafts[identity]
 
     def _load_target(self, job: EvaluationRequest | CalibrationRequest) -> Target:
         wanted = (job.target_identity, job.dtype, job.device)
@@ -85,14 +102,10 @@ class ModelEvaluator:
         from specdec_core.models.target import load_target
 
         self._target = None  # frees the memory of the former one first
+        self._drafts.clear()
         self._warm.clear()
         resolved = resolve_model(job.target, self.settings.cache_dir, logger.info)
-        if resolved.identity != job.target_identity:
-            raise ConfigError(
-                f"target {job.target} has identity {resolved.identity[:12]} here, but "
-                f"{job.target_identity[:12]} was asked for: the checkpoint changed or another "
-                "one lies there on this machine"
-            )
+        _check_identity("target", job.target, resolved.identity, job.target_identity)
         # Explicit, so that results of this process and of Ray workers take equal time.
         torch.set_num_threads(self.settings.threads)
         self._target = load_target(resolved, dtype=job.dtype, device=job.device)
@@ -110,3 +123,11 @@ class ModelEvaluator:
                 )
             self._suites[job.suite_hash] = suite
         return self._suites[job.suite_hash]
+
+
+def _check_identity(what: str, reference: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise ConfigError(
+            f"{what} {reference} has identity {found[:12]} here, but {wanted[:12]} was asked for: "
+            "the checkpoint changed or another one lies there on this machine"
+        )

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from db.schemas import BenchmarkCell, EvaluationRow, RunRecord
+from db.cells import BenchmarkCell
+from db.schemas import EvaluationRow, RunRecord
 from specdec_core.config.drafters import format_drafter
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import EvaluationSummary
@@ -15,6 +16,37 @@ from specdec_core.skip import SkipConfig
 
 MIRRORED_ROLES = frozenset({"dense", "selection"})
 """Roles of evaluations that get a child run; benchmark cells get one each as a whole."""
+
+_MAX_POSITIONS = 16
+_CELL_METRICS = (
+    "tokens_per_s",
+    "acceptance_length",
+    "mean_accepted_tokens",
+    "hit_rate",
+    "acceptance_length_on_hits",
+    "decoding_efficiency",
+    "accepted_p25",
+    "accepted_median",
+    "accepted_p75",
+    "drafting_nodes_per_step",
+    "candidate_nodes_per_step",
+    "tokens_per_forward",
+    "draft_share",
+    "overhead_share",
+    "drift",
+    "metric",
+    "speedup_of_mean_rates",
+)
+_OVERALL_METRICS = (
+    "acceptance_length",
+    "hit_rate",
+    "decoding_efficiency",
+    "drafting_nodes_per_step",
+    "candidate_nodes_per_step",
+    "tokens_per_s",
+    "draft_share",
+    "overhead_share",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +98,10 @@ class ChildRun:
             "domain": cell.domain,
             "target": cell.target,
             "drafter": cell.drafter,
+            "sampling": cell.sampling or "greedy",
+            "is_lossless": cell.is_lossless,
+            "is_synthetic": cell.is_synthetic,
+            "proof": cell.certificate.level if cell.certificate else None,
         }
         key = cell.evaluation_key or f"{cell.domain}/{cell.drafter}"
         name = f"{cell.domain} {cell.drafter}"
@@ -107,23 +143,33 @@ def cell_metrics(cell: BenchmarkCell) -> dict[str, float | None]:
     """Return the metrics of one benchmark cell; empty where it failed."""
     if cell.figures is None:
         return {}
-    speedup = cell.figures.speedup
-    return {
-        "tokens_per_s": cell.figures.tokens_per_s,
-        "acceptance_length": cell.figures.acceptance_length,
-        "metric": cell.figures.metric,
-        "speedup": speedup.estimate if speedup else None,
-        "speedup_low": speedup.low if speedup else None,
-        "speedup_high": speedup.high if speedup else None,
-        "num_identical": cell.figures.num_identical,
-        "num_ties": cell.figures.num_ties,
-        "num_defects": cell.figures.num_defects,
-    }
+    values = cell.figures.model_dump()
+    found: dict[str, float | None] = {name: values[name] for name in _CELL_METRICS}
+    for part in ("estimate", "low", "high"):
+        name = "speedup" if part == "estimate" else f"speedup_{part}"
+        found[name] = (values["speedup"] or {}).get(part)
+    for number, share in enumerate(cell.figures.position_acceptance[:_MAX_POSITIONS], start=1):
+        found[f"position_acceptance/{number:02d}"] = share
+    phases = cell.figures.phases
+    if phases is not None:
+        found |= {f"seconds/{name}": value for name, value in phases.model_dump().items()}
+    if cell.certificate is not None:
+        counts = ("num_identical", "num_ties", "num_defects")
+        found |= {name: getattr(cell.certificate, name) for name in counts}
+    return found
 
 
 def report_metrics(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the headline figures of a stored search report; empty for other summaries."""
+    """Return the headline figures of the stored report of a search or a benchmark."""
     found: dict[str, float | None] = {}
+    for method in summary.get("overall") or ():
+        figures, drafter = method["figures"], method["drafter"]
+        found |= {f"{name}/{drafter}": figures.get(name) for name in _OVERALL_METRICS}
+        for part, value in (method.get("mean_speedup") or {}).items():
+            if part != "confidence":
+                found[f"mean_speedup_{part}/{drafter}"] = value
+    if "regressions" in summary:
+        found["num_regressions"] = len(summary["regressions"])
     answer, heldout = summary.get("answer") or {}, summary.get("heldout") or {}
     for name in ("acceptance", "metric", "gain_acceptance", "gain_metric"):
         found[f"selection_{name}"] = answer.get(name)

@@ -92,10 +92,18 @@ class MlflowMirror:
             self.client.set_terminated(child_id, status=status)
             return child_id
 
-    def finish(self, parent_id: str, status: str, metrics: Mapping[str, float | None]) -> None:
-        """Close a parent run with its headline metrics."""
+    def finish(
+        self,
+        parent_id: str,
+        status: str,
+        metrics: Mapping[str, float | None],
+        files: Path | None = None,
+    ) -> None:
+        """Close a parent run with its headline metrics and the files of a folder, if it exists."""
         with _faults(parent_id):
             self._log(parent_id, {}, metrics)
+            if files is not None and files.is_dir():
+                self.client.log_artifacts(parent_id, str(files))
             self.client.set_terminated(parent_id, status=_STATUS[status])
 
     def _experiment(self, kind: str) -> str:

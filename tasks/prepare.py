@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from db.schemas import SuiteRecord, TargetRecord
 from db.store import Store
 from specdec_core.config.drafters import DrafterConfig, parse_drafter
 from specdec_core.config.evaluation import DType, EvaluationRequest
+from specdec_core.config.model_drafters import LayerSkip
+from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
 from specdec_core.data.suites import load_suite
 from specdec_core.data.templates import get_template
+from specdec_core.models.files import tokenizer_identity
 from specdec_core.provenance import code_version
+from specdec_core.skip import SkipConfig
+from tasks.drafter_data import drafter_data
 from tasks.runtime import checkpoint_config, resolve_device, resolve_dtype
 
 logger = logging.getLogger(__name__)
@@ -33,6 +38,7 @@ class TargetInfo:
     dtype: DType
     device: str
     license_note: str = ""
+    tokenizer_identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,10 @@ class Workload:
     suite: Suite
     template_hash: str
     code_version: str
+    settings: Settings = field(default_factory=Settings, compare=False)
+    _drafter_data: dict[DrafterConfig, str] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def request(
         self,
@@ -55,15 +65,26 @@ class Workload:
         is_timed: bool = False,
         mode: Literal["replay", "decode"] = "decode",
         repetition: str = "",
+        sampling: str = "",
     ) -> EvaluationRequest:
-        """Return the request for one evaluation of this workload."""
+        """Return the request for one evaluation of this workload.
+
+        Raises:
+            ConfigError: if what the drafter reads cannot be used with this target.
+        """
+        drafter = parse_drafter(drafter) if isinstance(drafter, str) else drafter
+        if isinstance(drafter, LayerSkip):
+            drafted = SkipConfig.parse(skip).union(SkipConfig.parse(drafter.skip))
+            drafted.validate(self.target.num_layers)
         return EvaluationRequest(
             target=self.target.reference,
             target_identity=self.target.identity,
             dtype=self.target.dtype,
             device=self.target.device,
             skip=skip,
-            drafter=parse_drafter(drafter) if isinstance(drafter, str) else drafter,
+            drafter=drafter,
+            drafter_data=self._data_of(drafter),
+            sampling=parse_sampling(sampling),
             suite=self.suite.source,
             suite_hash=self.suite.content_hash,
             domain=self.suite.domain,
@@ -76,6 +97,18 @@ class Workload:
             repetition=repetition,
             code_version=self.code_version,
         )
+
+    def _data_of(self, drafter: DrafterConfig) -> str:
+        """Return the hash of what a drafter reads, looked at once."""
+        if drafter not in self._drafter_data:
+            self._drafter_data[drafter] = drafter_data(
+                drafter,
+                self.suite,
+                target=self.target.reference,
+                tokenizer_identity=self.target.tokenizer_identity,
+                settings=self.settings,
+            )
+        return self._drafter_data[drafter]
 
     def register(self, store: Store) -> None:
         """Make target and suite known to the store."""
@@ -123,7 +156,7 @@ def prepare(
     loaded = load_suite(domain, suite, settings.data)  # cheapest check first
     info = prepare_target(target, settings, dtype)
     template = get_template(domain, info.kind)
-    return Workload(info, loaded, template.hash, code_version())
+    return Workload(info, loaded, template.hash, code_version(), settings)
 
 
 def prepare_target(target: str, settings: Settings, dtype: str = "auto") -> TargetInfo:
@@ -152,6 +185,7 @@ def prepare_target(target: str, settings: Settings, dtype: str = "auto") -> Targ
         dtype=resolve_dtype(chosen, resolved.folder),
         device=resolve_device(settings.device),
         license_note=resolved.licence,
+        tokenizer_identity=tokenizer_identity(resolved.folder, settings.cache_dir),
     )
 
 

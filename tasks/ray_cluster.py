@@ -53,6 +53,9 @@ def connect(settings: Settings) -> bool:
             "check SPECDEC_RAY_ADDRESS, that the cluster runs, and RAY_AUTH_MODE and "
             "RAY_AUTH_TOKEN; 'local' starts one here"
         ) from error
+    except BaseException:
+        ray.shutdown()  # an interrupted start has processes already
+        raise
     finally:
         # Ray's own handler aborts the process; ours lets the run's row be given its end.
         if is_main and on_terminate is not None:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from db.schemas import Baseline, BenchmarkCell, CellSample, Interval
+from db.cells import BenchmarkCell, CellSample
+from db.schemas import Baseline, Interval
 from db.store import Store
 from specdec_core.bench.statistics import (
     RequestTimes,
@@ -132,7 +133,7 @@ def _not_comparable(cell: BenchmarkCell, other: BenchmarkCell | None) -> str | N
         return "the baseline has no such cell"
     if "failed" in (cell.status, other.status):
         return "one of the two failed"
-    for name in ("target_identity", "dtype", "suite_hash", "hardware"):
+    for name in ("target_identity", "dtype", "suite_hash", "hardware", "sampling"):
         if getattr(cell, name) != getattr(other, name):
             return f"{name} differs: name another baseline, the next run becomes it"
     return None

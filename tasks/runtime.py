@@ -96,6 +96,11 @@ class _RunLogHandler(logging.FileHandler):
         """Do nothing: a traceback for every line would hide the message that counts."""
 
 
+def run_files(settings: Settings, run_id: str) -> Path:
+    """Return the folder for files of a run, such as plots; it is made by who writes into it."""
+    return settings.home_dir / "runs" / run_id
+
+
 @contextmanager
 def run_log(settings: Settings, run_id: str) -> Iterator[Path]:
     """Write what our loggers say on info level to a file of this run; yield its path."""

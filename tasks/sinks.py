@@ -20,7 +20,7 @@ from specdec_core.config.settings import Settings
 from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
 from tasks.mlflow_client import MlflowMirror, TrackerDownError, without_password
 from tasks.run_rows import EndStatus, end_status, note_end
-from tasks.runtime import LogLine
+from tasks.runtime import LogLine, run_files
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,14 @@ class Tracker(Protocol):
         """Add one child of the run."""
         ...
 
-    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
-        """Close the parent run."""
+    def finish(
+        self,
+        run_id: str,
+        status: EndStatus,
+        metrics: Mapping[str, float | None],
+        files: Path | None = None,
+    ) -> None:
+        """Close the parent run; what lies in the folder `files` becomes its artefacts."""
         ...
 
     def close(self, timeout_s: float) -> str | None:
@@ -54,7 +60,13 @@ class NullTracker:
     def child(self, run_id: str, child: ChildRun) -> None:
         """Do nothing."""
 
-    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
+    def finish(
+        self,
+        run_id: str,
+        status: EndStatus,
+        metrics: Mapping[str, float | None],
+        files: Path | None = None,
+    ) -> None:
         """Do nothing."""
 
     def close(self, timeout_s: float) -> str | None:  # noqa: ARG002 - the protocol's signature
@@ -94,9 +106,15 @@ class MlflowTracker:
         """Add one child of the run."""
         self._queue.put(("child", (run_id, child)))
 
-    def finish(self, run_id: str, status: EndStatus, metrics: Mapping[str, float | None]) -> None:
-        """Close the parent run."""
-        self._queue.put(("finish", (run_id, status, dict(metrics))))
+    def finish(
+        self,
+        run_id: str,
+        status: EndStatus,
+        metrics: Mapping[str, float | None],
+        files: Path | None = None,
+    ) -> None:
+        """Close the parent run; what lies in the folder `files` becomes its artefacts."""
+        self._queue.put(("finish", (run_id, status, dict(metrics), files)))
 
     def close(self, timeout_s: float) -> str | None:
         """Wait for what is queued; return the tracker's run id if everything has arrived."""
@@ -136,8 +154,8 @@ class MlflowTracker:
         if what == "child":
             mirror.child(self._tracker_id, *arguments)
             return
-        _, status, metrics = arguments
-        mirror.finish(self._tracker_id, status, metrics)
+        _, status, metrics, files = arguments
+        mirror.finish(self._tracker_id, status, metrics, files)
         self._is_complete = True
 
 
@@ -148,12 +166,13 @@ def open_tracker(settings: Settings) -> Tracker:
 
 @contextlib.contextmanager
 def mirrored_run(
-    store: Store, run: RunRecord, tracker: Tracker
+    store: Store, run: RunRecord, tracker: Tracker, files: Path | None = None
 ) -> Iterator[dict[str, float | None]]:
     """Mirror a run while the block works; what the block puts into the yielded mapping is logged.
 
-    A block that raises marks the run as failed or cancelled, in the store and in the tracker.
-    The tracker's id is stored once everything has arrived there.
+    So are the files it leaves in the folder `files`. A block that raises marks the run as failed or
+    cancelled, in the store and in the tracker. The tracker's id is stored once everything has
+    arrived there.
     """
     metrics: dict[str, float | None] = {}
     try:
@@ -164,7 +183,7 @@ def mirrored_run(
         tracker.finish(run.id, end_status(error), {})
         tracker.close(timeout_s=5.0)
         raise
-    tracker.finish(run.id, "completed", metrics)
+    tracker.finish(run.id, "completed", metrics, files)
     tracker_id = tracker.close(timeout_s=20.0)
     if tracker_id is not None:
         store.runs.update(run.id, tracker_id=tracker_id)
@@ -196,12 +215,12 @@ def sync_runs(
     if missing:
         mirror = MlflowMirror.connect(settings.resolved_mlflow_url, settings.home_dir)
         for run in missing:
-            _sync_run(store, mirror, run)
+            _sync_run(store, mirror, run, run_files(settings, run.id))
             log(f"run {run.id} ({run.kind} {run.name}) sent to the tracker")
     return SyncReport(num_sent=len(missing), run_ids=tuple(run.id for run in missing))
 
 
-def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord) -> None:
+def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord, files: Path) -> None:
     tracker_id = mirror.parent(run.id, run.kind, run.name, run_parameters(run))
     rows = [each for each in store.runs.evaluations(run.id) if each.role in MIRRORED_ROLES]
     dense = next((each.row.summary for each in rows if each.role == "dense"), None)
@@ -211,5 +230,5 @@ def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord) -> None:
     for cell in store.benchmarks.list(run_id=run.id):
         mirror.child(tracker_id, run.id, ChildRun.of_cell(cell))
     assert run.status != "running"
-    mirror.finish(tracker_id, run.status, report_metrics(run.summary))
+    mirror.finish(tracker_id, run.status, report_metrics(run.summary), files)
     store.runs.update(run.id, tracker_id=tracker_id)

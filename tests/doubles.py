@@ -10,6 +10,7 @@ import torch
 
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
 from specdec_core.decoding.proposal import Proposal
+from specdec_core.skip import SkipConfig
 from specdec_core.tree import TokenTree
 
 LogitsAfter = Callable[[Sequence[int]], Sequence[float]]
@@ -36,6 +37,31 @@ class ScriptedCache:
         else:
             for row, tokens in zip(self.rows, new, strict=True):
                 row.extend(tokens)
+
+    def extend(self, trees: Sequence[TokenTree]) -> list[int]:
+        """Add pending rows for the nodes that have none; return the first of them per sequence."""
+        assert self._pending is not None
+        firsts = [len(tokens) for tokens in self._pending]
+        for tree, tokens in zip(trees, self._pending, strict=True):
+            assert list(tree.tokens[: len(tokens)]) == tokens
+        self._pending = None
+        self.append([tree.tokens for tree in trees], is_pending=True)
+        return firsts
+
+    def truncate(self, num_nodes: Sequence[int]) -> None:
+        assert self._pending is not None
+        for tokens, num in zip(self._pending, num_nodes, strict=True):
+            assert 0 <= num <= len(tokens)
+            del tokens[num:]
+
+    def reserve(self, capacity: int) -> None:
+        self.capacity = max(capacity, self.capacity)
+
+    def narrow(self, start: int, stop: int) -> ScriptedCache:
+        assert self._pending is None
+        part = type(self)(stop - start, self.capacity)
+        part.rows = [list(row) for row in self.rows[start:stop]]
+        return part
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         assert self._pending is not None
@@ -84,15 +110,33 @@ class ScriptedView:
         return self._tensor([self.logits_after(row) for row in cache.rows])
 
     def forward(self, trees: Sequence[TokenTree], cache: ScriptedCache) -> torch.Tensor:
+        cache.append([tree.tokens for tree in trees], is_pending=True)
+        return self._rows_after(trees, [0] * len(trees), cache)
+
+    def extend(self, trees: Sequence[TokenTree], cache: ScriptedCache) -> torch.Tensor:
+        return self._rows_after(trees, cache.extend(trees), cache)
+
+    def sparser(self, skip: SkipConfig) -> ScriptedView:
+        """Return a view that, if it skips anything, takes every even last token for the next."""
+
+        def logits_after(context: Sequence[int]) -> Sequence[float]:
+            if not skip.units or context[-1] % 2:
+                return self.logits_after(context)
+            return self.logits_after([*context[:-1], (context[-1] + 1) % self.vocab_size])
+
+        return ScriptedView(logits_after, self.vocab_size, max_positions=self.max_positions)
+
+    def _rows_after(
+        self, trees: Sequence[TokenTree], firsts: Sequence[int], cache: ScriptedCache
+    ) -> torch.Tensor:
         self.num_forwards += 1
-        width = max(map(len, trees))
+        width = max(len(tree) - first for tree, first in zip(trees, firsts, strict=True))
         absent = [float("nan")] * self.vocab_size
         logits = []
-        for tree, row in zip(trees, cache.rows, strict=True):
-            contexts = [[*row, *path_tokens(tree, node)] for node in range(len(tree))]
+        for tree, first, row in zip(trees, firsts, cache.rows, strict=True):
+            contexts = [[*row, *path_tokens(tree, node)] for node in range(first, len(tree))]
             rows = [self.logits_after(context) for context in contexts]
-            logits.append([*rows, *[absent] * (width - len(tree))])
-        cache.append([tree.tokens for tree in trees], is_pending=True)
+            logits.append([*rows, *[absent] * (width - len(rows))])
         return self._tensor(logits)
 
     def _tensor(self, logits: object) -> torch.Tensor:

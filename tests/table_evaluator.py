@@ -6,6 +6,7 @@ Faults are asked for with files in a control folder, so that they reach worker p
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -51,7 +52,14 @@ def workload(
     """A `Preparer`: six layers, forty items."""
     metric = None if domain == "chat" else "bleu"
     items = [
-        SuiteItem(f"item-{i:02d}", domain, (f"prompt {i}",), (f"answer {i}",), metric)
+        SuiteItem(
+            f"item-{i:02d}",
+            domain,
+            (f"prompt {i}",),
+            (f"answer {i}",),
+            metric,
+            {"category": "odd" if i % 2 else "even"},
+        )
         for i in range(NUM_ITEMS)
     ]
     info = TargetInfo(target, "table-identity", "base", "llama", NUM_LAYERS, "float32", "cpu")
@@ -86,6 +94,9 @@ class TableEvaluator:
         Control(self.control).begin(job, should_stop)
         differing = Control(self.control).differing
         samples = tuple(_sample(job, item, differing.get(item)) for item in job.item_ids)
+        if job.drafter.method != "none":
+            is_short = functools.partial(Control(self.control)._has, "short")
+            samples = tuple(_cut(one) if is_short(one.item_id) else one for one in samples)
         return EvaluationResult(
             key=job.key,
             summary=_summary(samples),
@@ -182,6 +193,11 @@ def _sample(job: EvaluationRequest, item_id: str, gap: float | None) -> SampleRe
         gaps=gaps if job.record_gaps else (),
         seconds=0.01 * len(trace.committed) if is_alone else None,
     )
+
+
+def _cut(sample: SampleResult) -> SampleResult:
+    """The sample without its last token."""
+    return sample.model_copy(update={"token_ids": sample.token_ids[:-1]})
 
 
 def _trace(acceptance: float) -> StepTrace:

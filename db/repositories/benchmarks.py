@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import select
 
+from db.cells import BenchmarkCell, CellSample
 from db.engine import Database
 from db.models import CELL_KEY, BenchmarkCellTable
 from db.repositories.common import (
@@ -20,7 +21,6 @@ from db.repositories.common import (
     require_run,
     to_record,
 )
-from db.schemas import BenchmarkCell, CellSample
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,9 @@ class BenchmarkRepository:
         Raises:
             StoreError: if its run is not stored.
         """
-        values = cell.model_dump(exclude={"figures", "samples"})
-        values["figures"] = cell.figures and cell.figures.model_dump(mode="json")
+        documents = {"figures", "certificate"}
+        values = cell.model_dump(exclude={*documents, "samples"})
+        values |= cell.model_dump(mode="json", include=documents)
         values["samples"] = _SAMPLES.dump_json(cell.samples).decode()
         insert = self.database.insert(BenchmarkCellTable).values(values)
         statement = insert.on_conflict_do_update(

@@ -148,6 +148,12 @@ class EvaluationRepository:
         with self.database.read() as connection:
             return _read_samples(connection, page(_samples_of(key), limit, offset))
 
+    def sample(self, key: str, item_id: str) -> SampleResult | None:
+        """Return the sample of one item under `key`, or None where there is none."""
+        query = _samples_of(key).where(SampleTable.item_id == item_id)
+        with self.database.read() as connection:
+            return next(iter(_read_samples(connection, query)), None)
+
     def list(
         self,
         *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from rich.console import RenderableType
 from flows.commands.output import emit, note, table
 from specdec_core.config.domains import DOMAINS, search_defaults
 from specdec_core.config.settings import Settings
-from specdec_core.data.suites import Suite, load_suite
-from specdec_core.errors import DataError
+from specdec_core.data.suites import Suite, domain_of, load_suite
 
 
 def list_data(args: Namespace) -> int:
@@ -26,7 +24,7 @@ def list_data(args: Namespace) -> int:
 
 def check_data(args: Namespace) -> int:
     """Read a suite file whole; the first fault is reported with file, line and reason."""
-    domain = args.domain or _domain_of(Path(args.file))
+    domain = args.domain or domain_of(Path(args.file))
     suite = _describe(load_suite(domain, args.file))
     emit(args, suite, lambda: _suite_table([suite]))
     return 0
@@ -81,18 +79,3 @@ def _suite_table(suites: list[dict[str, str | int | None]]) -> RenderableType:
     columns = ("domain", "name", "items", "scored_items", "metric", "source")
     rows = [[suite[column] for column in columns] for suite in suites]
     return table("suites", columns, rows)
-
-
-def _domain_of(path: Path) -> str:
-    """The domain that the first readable item of a file names; the reader reports its faults."""
-    try:
-        with path.open() as lines:
-            first = json.loads(next(lines))
-        return str(first["domain"])
-    except FileNotFoundError as error:
-        raise DataError(f"suite {str(path)!r} does not exist: give a JSONL file") from error
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise DataError(
-            f"{path}, line 1: no item with a domain ({error}): write one JSON object a line, or "
-            "name the domain with --domain"
-        ) from error

@@ -1,4 +1,4 @@
-"""`specdec calibrate` and `specdec bench`: measurements in this process, without services."""
+"""`specdec calibrate`, `bench` and `verify`: measurements in this process, without services."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from rich.text import Text
 
 from db.schemas import CalibrationRecord
 from flows import drivers
-from flows.commands.options import given_flags
-from flows.commands.output import emit
-from flows.commands.progress import ProgressDisplay
-from flows.measurements import (
-    cell_table,
-    curve_table,
+from flows.benchmark_tables import (
+    benchmark_tables,
+    certificate_table,
     difference_table,
     headline,
-    layer_table,
     regression_table,
 )
+from flows.commands.options import given_flags
+from flows.commands.output import emit
+from flows.commands.parser import VERIFY_LEAVES_OUT
+from flows.commands.progress import ProgressDisplay
+from flows.measurements import curve_table, layer_table
 from specdec_core.config.benchmark import BenchmarkConfig
-from specdec_core.config.build import build_config
 from specdec_core.config.calibration import CalibrationConfig
+from specdec_core.config.presets import benchmark_config
 from specdec_core.config.settings import Settings
-from tasks.benchmark import KIND, BenchmarkReport
+from tasks.benchmark import KIND
+from tasks.benchmark_report import BenchmarkReport
 from tasks.calibration import calibration_config
+
+VERIFY_KIND = "verify"
 
 
 def calibrate(args: Namespace) -> int:
@@ -43,18 +47,35 @@ def calibrate(args: Namespace) -> int:
 
 
 def bench(args: Namespace) -> int:
-    """Measure a grid of methods and domains; exit code 1 if a figure fell below its baseline."""
-    config = build_config(BenchmarkConfig, {}, given_flags(args, BenchmarkConfig))
+    """Measure a grid of methods and domains.
+
+    Exit code 1 if a figure fell below its baseline or, with ``--verify``, an output is not proven.
+    """
+    config = benchmark_config(given_flags(args, BenchmarkConfig))
+    report = _measure(config, KIND)
+    emit(args, report, lambda: render_benchmark(report))
+    return 0 if report.is_good else 1
+
+
+def verify(args: Namespace) -> int:
+    """Compare a method's outputs with autoregressive ones; exit code 1 unless all is proven."""
+    given = given_flags(args, BenchmarkConfig, VERIFY_LEAVES_OUT)
+    # Once is enough: nothing is timed against anything.
+    fixed = {"methods": [args.method], "verify": True, "repeats": 1}
+    report = _measure(benchmark_config({**given, **fixed}), VERIFY_KIND)
+    emit(args, report, lambda: render_proof(report))
+    return 0 if report.is_good else 1
+
+
+def _measure(config: BenchmarkConfig, kind: str) -> BenchmarkReport:
     with ProgressDisplay() as display:
-        report = drivers.benchmark(
+        return drivers.benchmark(
             config,
             Settings(),
             log=display.say,
             progress=display.follow,
-            kind=KIND,
+            kind=kind,
         )
-    emit(args, report, lambda: render_benchmark(report))
-    return 1 if report.regressions else 0
 
 
 def render_calibration(record: CalibrationRecord) -> RenderableType:
@@ -64,15 +85,25 @@ def render_calibration(record: CalibrationRecord) -> RenderableType:
 
 def render_benchmark(report: BenchmarkReport) -> RenderableType:
     """Return a benchmark for the terminal."""
-    parts: list[RenderableType] = [cell_table(report).to_rich()]
-    differences = difference_table(report)
-    if differences.rows:
-        parts.append(differences.to_rich())
+    tables = [table.to_rich() for table in benchmark_tables(report)]
     if report.regressions:
-        parts.append(regression_table(report).to_rich())
+        tables.append(regression_table(report).to_rich())
+    return Group(*tables, *_last_lines(report))
+
+
+def render_proof(report: BenchmarkReport) -> RenderableType:
+    """Return what a benchmark proves about outputs for the terminal."""
+    tables = (certificate_table(report), difference_table(report))
+    failed = [f"{c.domain}, {c.method}: {c.error}" for c in report.cells if c.status == "failed"]
+    shown = (table.to_rich() for table in tables if table.rows)
+    return Group(*shown, *map(Text, failed), *_last_lines(report))
+
+
+def _last_lines(report: BenchmarkReport) -> list[RenderableType]:
     lines = [
         headline(report),
         *report.notes,
+        *(f"plot: {path}" for path in report.plots),
         f"run: {report.run_id}, {report.num_memoised} evaluations answered from the store",
     ]
-    return Group(*parts, *(Text(line) for line in lines))
+    return [Text(line) for line in lines]

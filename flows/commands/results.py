@@ -12,7 +12,7 @@ from flows.commands.measure import render_benchmark, render_calibration
 from flows.report import links, render
 from flows.services.state import running_state
 from specdec_core.config.settings import Settings
-from tasks.benchmark import BenchmarkReport
+from tasks.benchmark_report import BenchmarkReport
 from tasks.report import SearchReport
 
 

@@ -31,6 +31,7 @@ class AcceptanceCounts:
         steps_by_depth: Index d counts the steps whose longest drafted path has d tokens; index 0
             counts the steps that offered nothing.
         hits_by_accepted: Index a counts the hits that accepted a draft tokens.
+        num_drafting: Nodes that rode along in a forward to draft, never verified.
     """
 
     num_requests: int = 0
@@ -39,6 +40,7 @@ class AcceptanceCounts:
     num_rejections: int = 0
     steps_by_depth: tuple[int, ...] = ()
     hits_by_accepted: tuple[int, ...] = ()
+    num_drafting: int = 0
 
     def __add__(self, other: AcceptanceCounts) -> AcceptanceCounts:
         return AcceptanceCounts(
@@ -48,6 +50,7 @@ class AcceptanceCounts:
             self.num_rejections + other.num_rejections,
             _add(self.steps_by_depth, other.steps_by_depth),
             _add(self.hits_by_accepted, other.hits_by_accepted),
+            self.num_drafting + other.num_drafting,
         )
 
     @property
@@ -104,8 +107,16 @@ class AcceptanceCounts:
 
     @property
     def mean_drafted_nodes(self) -> float:
-        """Draft nodes verified per step."""
+        """Candidate nodes verified per step (Ver)."""
         return self.num_drafted / self._steps()
+
+    @property
+    def mean_drafting_nodes(self) -> float:
+        """Nodes per step that rode along in the target's forward only to draft (Dft).
+
+        Source: Progressive Tree Drafting, overhead of drafting and of verification.
+        """
+        return self.num_drafting / self._steps()
 
     @property
     def token_acceptance_rate(self) -> float | None:
@@ -192,12 +203,13 @@ class AcceptanceCounts:
 
 def count_acceptance(traces: Iterable[StepTrace]) -> AcceptanceCounts:
     """Return the summed counts of all steps of all traces, one trace per request."""
-    drafted = committed = rejections = requests = 0
+    drafted = drafting = committed = rejections = requests = 0
     depths: list[int] = []
     accepted_on_hits: list[int] = []
     for trace in traces:
         requests += 1
         drafted += sum(trace.drafted)
+        drafting += sum(trace.drafting)
         committed += sum(trace.committed)
         depths.extend(trace.depth)
         for depth, accepted, num in zip(trace.depth, trace.accepted, trace.committed, strict=True):
@@ -205,7 +217,13 @@ def count_acceptance(traces: Iterable[StepTrace]) -> AcceptanceCounts:
                 accepted_on_hits.append(accepted)
                 rejections += depth > accepted and num > accepted
     return AcceptanceCounts(
-        requests, drafted, committed, rejections, _histogram(depths), _histogram(accepted_on_hits)
+        requests,
+        drafted,
+        committed,
+        rejections,
+        _histogram(depths),
+        _histogram(accepted_on_hits),
+        drafting,
     )
 
 
@@ -223,6 +241,34 @@ def mean_request_acceptance_length(traces: Sequence[StepTrace]) -> float:
             f"{len(traces)} generations have no verify step: decode outputs longer than one token"
         )
     return sum(lengths) / len(lengths)
+
+
+def acceptance_by_output_position(
+    traces: Iterable[StepTrace], width: int
+) -> tuple[float | None, ...]:
+    """Return the acceptance length of the steps that begin in each run of `width` output tokens.
+
+    The first run holds output positions 0 to `width` - 1; the token of the prefill is position 0.
+    Steps are pooled over requests; None where no step begins.
+
+    Args:
+        traces: One per request.
+        width: Tokens per run, at least 1.
+    """
+    steps: list[int] = []
+    committed: list[int] = []
+    for trace in traces:
+        position = 1
+        for num in trace.committed:
+            index = position // width
+            missing = index + 1 - len(steps)
+            steps += [0] * missing
+            committed += [0] * missing
+            steps[index] += 1
+            committed[index] += num
+            position += num
+    pairs = zip(committed, steps, strict=True)
+    return tuple(tokens / num if num else None for tokens, num in pairs)
 
 
 def _histogram(values: Sequence[int]) -> tuple[int, ...]:

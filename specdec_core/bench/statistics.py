@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specdec_core.errors import MeasurementError
+from specdec_core.randomness import resampling_generator
 
 Floats = NDArray[np.float64]
 
@@ -240,8 +241,8 @@ def _interval(
     values = np.asarray(columns, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         estimate = float(statistic(values.sum(axis=1)))
-        drawn = statistic(_resampled_sums(values, bootstrap))
-    low, high = _percentiles(drawn, bootstrap.confidence)
+        drawn = statistic(resampled_sums(values, bootstrap))
+    low, high = percentiles(drawn, bootstrap.confidence)
     if not all(map(math.isfinite, (estimate, low, high))):
         raise MeasurementError(
             f"a ratio over {lengths[0]} samples has no finite interval ({estimate:.4g}, "
@@ -251,9 +252,9 @@ def _interval(
     return IntervalEstimate(estimate, low, high, bootstrap.confidence, lengths[0])
 
 
-def _resampled_sums(values: Floats, bootstrap: Bootstrap) -> Floats:
+def resampled_sums(values: Floats, bootstrap: Bootstrap) -> Floats:
     """Column sums [K, R] of R samples drawn with replacement from values [K, N]."""
-    rng = np.random.default_rng(bootstrap.seed)
+    rng = resampling_generator(bootstrap.seed)
     num_samples, num_resamples = values.shape[1], bootstrap.num_resamples
     chunk = max(1, _MAX_DRAWN // num_samples)
     sums = np.empty((len(values), num_resamples))
@@ -265,7 +266,7 @@ def _resampled_sums(values: Floats, bootstrap: Bootstrap) -> Floats:
     return sums
 
 
-def _percentiles(drawn: Floats, confidence: float) -> tuple[float, float]:
+def percentiles(drawn: Floats, confidence: float) -> tuple[float, float]:
     """Ends that leave at most (1 - confidence) / 2 of the values beyond each.
 
     Undefined values (0 / 0) say nothing about the direction and count at both ends.

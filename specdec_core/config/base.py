@@ -1,4 +1,6 @@
-"""The base of every validated record that crosses a boundary."""
+"""The bases of validated records that cross a boundary."""
+
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -7,3 +9,29 @@ class Record(BaseModel):
     """A frozen pydantic model that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DrafterOptions(Record):
+    """Options of one drafting method; subclasses name it in `method`.
+
+    Attributes:
+        places: Options that say where something is found, such as a path. Two records that differ
+            in them alone are the same method if the same content is found there.
+    """
+
+    places: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether proposals can be had again from an output and its rankings, without a model."""
+        return False
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether acceptance is made up, to study cost: figures are no method's result."""
+        return False
+
+    @property
+    def draws_candidates(self) -> bool:
+        """Whether candidates are drawn from a distribution wherever decoding samples."""
+        return False

@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Literal, NamedTuple, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
+from specdec_core.config.sampling import format_sampling, parse_sampling
+
+Preset = Literal["spec-bench", "ptd-ablation"]
+
+
+class Topic(NamedTuple):
+    """What prompts a benchmark row is about, as `BenchmarkConfig.domains` names it.
+
+    Attributes:
+        domain: Says how prompts are asked and answers are read.
+        suite: Where the prompts are; None searches the domain's own places.
+        category: Only items of this category; ``*`` makes a row of each; None takes all.
+    """
+
+    domain: str
+    suite: str | None = None
+    category: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Topic:
+        """Return the topic written as ``domain[@suite[#category]]``.
+
+        Raises:
+            ValueError: if a part is empty.
+        """
+        domain, has_suite, rest = text.partition("@")
+        suite, has_category, category = rest.rpartition("#") if "#" in rest else (rest, "", "")
+        if not domain or (has_suite and not suite) or (has_category and not category):
+            raise ValueError(
+                f"{text!r} is not understood: write domain, domain@suite or domain@suite#category"
+            )
+        return cls(domain, suite or None, category or None)
 
 
 class BenchmarkConfig(Record):
@@ -18,11 +52,17 @@ class BenchmarkConfig(Record):
         description="drafters, method or method:option=value,..; `none` is always measured too",
     )
     domains: tuple[str, ...] = Field(
-        ("translation", "summarization", "qa", "math", "code", "chat"), min_length=1
+        ("translation", "summarization", "qa", "math", "code", "chat"),
+        min_length=1,
+        description="domain, or domain@suite with a file, folder, hub set or public set such as "
+        "chat@spec_bench/mt_bench, or domain@suite#category, where category * takes each by itself",
     )
     num_items: int = Field(8, ge=1, description="items per domain")
     max_new_tokens: int = Field(64, ge=2, le=4096, description="longest output, tokens")
     repeats: int = Field(3, ge=1, le=100, description="timed passes over the items per method")
+    sampling: str = Field(
+        "", description="option=value,.. such as temperature=0.8,top_p=0.9; empty for greedy"
+    )
     skip: str = Field("", description="canonical skip set of the target, empty for dense")
     suite: str | None = Field(None, description="path of a suite file or folder; default by domain")
     dtype: str = Field("auto", description="'auto' is the checkpoint's own")
@@ -31,6 +71,14 @@ class BenchmarkConfig(Record):
     )
     baseline: str | None = Field(
         None, description="name of the stored baseline to compare with; made if it is missing"
+    )
+    verify: bool = Field(
+        False,
+        description="whether a defect or an unproven output is a failure; under sampling the "
+        "distribution of every method is tested too",
+    )
+    preset: Preset | None = Field(
+        None, description="named set of defaults for methods, domains and sizes"
     )
     min_effect: float = Field(
         0.05, ge=0.0, lt=1.0, description="smallest relative loss that counts as a regression"
@@ -41,3 +89,17 @@ class BenchmarkConfig(Record):
     def _canonical(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
         names = [format_drafter(parse_drafter(text)) for text in methods]
         return tuple(dict.fromkeys(name for name in names if name != "none"))
+
+    @field_validator("sampling")
+    @classmethod
+    def _canonical_sampling(cls, text: str) -> str:
+        return format_sampling(parse_sampling(text))
+
+    @model_validator(mode="after")
+    def _suites_are_given_once(self) -> Self:
+        named = [text for text in self.domains if Topic.parse(text).suite is not None]
+        if named and self.suite is not None:
+            raise ValueError(
+                f"{named[0]!r} names its suite and suite={self.suite!r} is given too: leave one out"
+            )
+        return self

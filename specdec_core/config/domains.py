@@ -47,17 +47,6 @@ _SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
-# The fixed sweep of every night; fields of BenchmarkConfig.
-_NIGHTLY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {
-        "target": _BASE_TARGET,
-        "domains": ("translation", "qa"),
-        "num_items": 8,
-        "max_new_tokens": 48,
-        "baseline": "nightly",
-    }
-)
-
 DOMAINS: tuple[str, ...] = tuple(_SEARCH_DEFAULTS)
 
 
@@ -83,11 +72,6 @@ def search_defaults(domain: str, suite: str | None = None) -> dict[str, Any]:
         ConfigError: for an unknown domain.
     """
     return {"domain": check_domain(domain, suite), **_SEARCH_DEFAULTS.get(domain, {})}
-
-
-def nightly_defaults() -> dict[str, Any]:
-    """Return the fields of BenchmarkConfig that the nightly sweep sets."""
-    return dict(_NIGHTLY_DEFAULTS)
 
 
 def search_config(domain: str, given: Mapping[str, Any] | None = None) -> SearchConfig:

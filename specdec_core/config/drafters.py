@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import DrafterOptions
+from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
+from specdec_core.config.ptd import Ptd
+from specdec_core.config.retrieval import Rest, SuffixAutomaton
+from specdec_core.config.window_drafters import Lookahead, SelfDraft
 from specdec_core.errors import ConfigError
-
-
-class DrafterOptions(Record):
-    """Options of one drafting method; subclasses name it in `method`."""
-
-    @property
-    def is_replayable(self) -> bool:
-        """Whether proposals can be had again from an output and its rankings, without a model."""
-        return False
 
 
 class NoDrafter(DrafterOptions):
@@ -31,7 +27,7 @@ class NoDrafter(DrafterOptions):
 
 
 class PromptLookup(DrafterOptions):
-    """Continue the most recent earlier occurrence of the last n-gram (algorithms.md C.6)."""
+    """Continue the most recent earlier occurrence of the last n-gram (prompt lookup decoding)."""
 
     method: Literal["prompt-lookup"] = "prompt-lookup"
     max_ngram: int = Field(3, ge=1, le=16, description="longest suffix looked up, tokens")
@@ -45,7 +41,7 @@ class PromptLookup(DrafterOptions):
 
 
 class TokenRecycling(DrafterOptions):
-    """Tree of each token's last seen top-k successors (Token Recycling; algorithms.md C.7)."""
+    """Tree of each token's last seen top-k successors (Token Recycling)."""
 
     method: Literal["token-recycling"] = "token-recycling"
     top_k: int = Field(8, ge=1, le=64, description="successors kept per token")
@@ -58,6 +54,11 @@ class TokenRecycling(DrafterOptions):
         description="rows learned per step: every node (the paper) or only the accepted path; "
         "'path' depends on the committed tokens alone and can be replayed without a model",
     )
+    prompt_bigrams: bool = Field(
+        False,
+        description="whether what follows a token in the prompt counts as its first successors "
+        "until a ranking replaces them; the paper learns nothing from prompts",
+    )
     state_scope: Literal["prompt", "run"] = Field("prompt", description="what is remembered")
 
     @property
@@ -66,12 +67,36 @@ class TokenRecycling(DrafterOptions):
         return self.update == "path"
 
 
-DrafterConfig = Annotated[NoDrafter | PromptLookup | TokenRecycling, Field(discriminator="method")]
+DrafterConfig = Annotated[
+    NoDrafter
+    | PromptLookup
+    | TokenRecycling
+    | Lookahead
+    | SelfDraft
+    | Ptd
+    | SuffixAutomaton
+    | Rest
+    | DraftModel
+    | DraftTree
+    | LayerSkip
+    | Synthetic,
+    Field(discriminator="method"),
+]
+_LIST_ITEM = re.compile(r"[am]?\d+(\.\d+)?")
 _ADAPTER: TypeAdapter[DrafterConfig] = TypeAdapter(DrafterConfig)
 METHODS: dict[str, type[DrafterOptions]] = {
     "none": NoDrafter,
     "prompt-lookup": PromptLookup,
     "token-recycling": TokenRecycling,
+    "lookahead": Lookahead,
+    "self-draft": SelfDraft,
+    "ptd": Ptd,
+    "suffix-automaton": SuffixAutomaton,
+    "rest": Rest,
+    "draft-model": DraftModel,
+    "draft-tree": DraftTree,
+    "layer-skip": LayerSkip,
+    "synthetic": Synthetic,
 }
 
 
@@ -85,8 +110,12 @@ def parse_drafter(text: str) -> DrafterConfig:
     if method not in METHODS:
         raise ConfigError(f"drafter {method!r} is unknown: choose one of {', '.join(METHODS)}")
     options: dict[str, str] = {}
+    name = ""
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        before = name
         name, equals, value = part.partition("=")
+        if before in options and _LIST_ITEM.fullmatch(part):  # the list before it goes on
+            name, equals, value = before, "=", f"{options.pop(before)},{part}"
         if not equals or name in options:
             raise ConfigError(
                 f"drafter option {part!r} in {text!r} is not understood: write option=value once"
@@ -108,5 +137,9 @@ def parse_drafter(text: str) -> DrafterConfig:
 def format_drafter(config: DrafterConfig) -> str:
     """Return the shortest text that `parse_drafter` reads back as `config`."""
     options = config.model_dump(exclude_defaults=True, exclude={"method"})
-    rest = ",".join(f"{name}={value}" for name, value in options.items())
+    rest = ",".join(f"{name}={_text(value)}" for name, value in options.items())
     return f"{config.method}:{rest}" if rest else config.method
+
+
+def _text(value: object) -> str:
+    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)

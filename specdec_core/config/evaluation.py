@@ -10,6 +10,7 @@ from pydantic import Field
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import DrafterConfig
+from specdec_core.config.sampling import Sampling
 
 DType = Literal["float32", "float64", "bfloat16", "float16"]
 
@@ -26,6 +27,13 @@ class EvaluationRequest(Record):
     device: str = Field("cpu", description="torch device of the worker")
     skip: str = Field("", description="canonical skip set, empty for dense")
     drafter: DrafterConfig
+    drafter_data: str = Field(
+        "", description="content hash of what the drafter reads, such as a datastore; '' for none"
+    )
+    sampling: Sampling = Field(
+        default_factory=Sampling,
+        description="how tokens are chosen, and the verification rule; greedy by default",
+    )
     suite: str = Field(description="where the suite is found: a path or a built-in domain")
     suite_hash: str = Field(description="content hash of the suite")
     domain: str
@@ -54,6 +62,8 @@ class EvaluationRequest(Record):
     def key(self) -> str:
         """Hex SHA-256 over every field that determines the result, locations left out."""
         content = self.model_dump(mode="json", exclude=_LOCATION_FIELDS)
+        for name in self.drafter.places:
+            del content["drafter"][name]
         return hashlib.sha256(
             json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
         ).hexdigest()

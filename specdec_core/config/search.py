@@ -15,7 +15,7 @@ UnitChoice = Literal["block", "attention", "mlp", "halves", "all"]
 class SearchConfig(Record):
     """One TSS search as the user asks for it.
 
-    Source: algorithms.md D.5.2 (beam, depth, tolerances), D.12 (units).
+    Source: TSS (beam, depth, tolerances); halves of blocks are ours.
     """
 
     domain: str = Field(description="task domain, names the suite, template and profile")

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     )
     device: str = Field("auto", description="'auto', 'cpu' or 'cuda[:n]'")
     dtype: str = Field("auto", description="'auto' is the checkpoint's own")
+    native: bool = Field(
+        True, description="compile own kernels where the processor has AVX-512 bfloat16"
+    )
     host: str = Field("127.0.0.1", description="address the services listen on")
     api_port: int = Field(8000, ge=1, le=65535)
     prefect_port: int = Field(4200, ge=1, le=65535)

@@ -93,6 +93,26 @@ class Suite:
         """The items that have a metric, in the order of the file."""
         return tuple(item for item in self.items if item.metric is not None)
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Values of the items' `meta.category`, in the order of the file; may be empty."""
+        found = (item.meta.get("category") for item in self.items)
+        return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+    def of_category(self, category: str) -> Suite:
+        """Return the suite of the items with this `meta.category`.
+
+        Raises:
+            DataError: if no item has it; lists those that there are.
+        """
+        kept = [item for item in self.items if item.meta.get("category") == category]
+        if not kept:
+            known = ", ".join(self.categories) or "none"
+            raise DataError(
+                f"suite {self.name!r} has no items of category {category!r}: it has {known}"
+            )
+        return Suite.of(f"{self.name}#{category}", self.domain, kept, f"{self.source}#{category}")
+
     def select(self, ids: Iterable[str]) -> tuple[SuiteItem, ...]:
         """Return the items with these ids, in the order asked for.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
+import hashlib
 from dataclasses import dataclass
 
 from specdec_core.data.records import Suite
 from specdec_core.errors import DataError
+from specdec_core.randomness import shuffling_generator
 
 MIN_HELDOUT = 2
 
@@ -56,6 +57,28 @@ def split(suite: Suite, num_selection: int, num_heldout: int, *, seed: int = 42)
         )
     ids = sorted(item.id for item in usable)
     indices = list(range(len(ids)))
-    random.Random(seed).shuffle(indices)
+    shuffling_generator(seed).shuffle(indices)
     drawn = tuple(ids[index] for index in indices[: num_selection + num_heldout])
     return Split(drawn[:num_selection], drawn[num_selection:], num_unscored, seed)
+
+
+def sample_ids(suite: Suite, num_items: int) -> tuple[str, ...]:
+    """Return the ids of `num_items` items drawn without regard to their order in the suite.
+
+    Ids are sorted by their SHA-256, so that a larger draw holds every smaller one and neighbours
+    of one category do not come together.
+
+    Raises:
+        DataError: if the suite has fewer items.
+    """
+    if num_items > len(suite.items):
+        raise DataError(
+            f"suite {suite.name!r} has {len(suite.items)} items, {num_items} were asked for: lower "
+            "num_items or give a larger suite"
+        )
+    ids = sorted((item.id for item in suite.items), key=_digest)
+    return tuple(ids[:num_items])
+
+
+def _digest(item_id: str) -> str:
+    return hashlib.sha256(item_id.encode()).hexdigest()

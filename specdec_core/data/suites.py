@@ -8,6 +8,7 @@ the Hugging Face hub are read with `datasets`.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from specdec_core.data.reading import near_matches, read_items, read_jsonl
 from specdec_core.data.records import DOMAIN_ALIASES, DOMAINS, Suite, SuiteItem, content_hash
 from specdec_core.errors import DataError
 
-__all__ = ["BUILTIN", "DOMAINS", "Suite", "SuiteItem", "content_hash", "load_suite"]
+__all__ = ["BUILTIN", "DOMAINS", "Suite", "SuiteItem", "content_hash", "domain_of", "load_suite"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,17 @@ PUBLIC_FILES: Mapping[str, tuple[str, ...]] = {
     "chat": ("spec_bench/mt_bench",),
 }
 
+# Public sets that can be asked for by name, whatever domain's files they are part of.
+PUBLIC_SETS = frozenset(
+    {
+        *(name for names in PUBLIC_FILES.values() for name in names),
+        "spec_bench/qa",
+        "spec_bench/math_reasoning",
+        "mbpp/test",
+        "xsum/test_sample",
+    }
+)
+
 _DOMAIN_NAME = re.compile(r"\w[\w.-]*")
 _HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<split>[\w.-]+))?")
 
@@ -47,9 +59,12 @@ def load_suite(domain: str, suite: str | None = None, data_dir: Path | None = No
 
     Args:
         domain: One of DOMAINS, or the user's own name where `suite` or `data_dir` has it.
-        suite: A JSONL file; a folder that holds the domain's files; a hub data set as
-            ``hf:org/name[@revision][:split]``; or ``builtin`` for the packaged set. None
-            searches the places named at the top of this module.
+        suite: A JSONL file; a folder that holds the domain's files; one of PUBLIC_SETS, such as
+            ``spec_bench/mt_bench``, looked up in the same places as a domain, the packaged set
+            standing in where it lies in none; a hub data set as
+            ``hf:org/name[@revision][:split]``; or ``builtin`` for the packaged set. Behind a
+            ``#`` the `meta.category` of the items to keep. None searches the places named at the
+            top of this module.
         data_dir: Folder of suites from the settings; ``builtin`` forces the packaged sets.
 
     Raises:
@@ -58,20 +73,55 @@ def load_suite(domain: str, suite: str | None = None, data_dir: Path | None = No
     """
     if not _DOMAIN_NAME.fullmatch(domain):
         raise _unknown_domain(domain)
+    if suite is not None and "#" in suite and not Path(suite).exists():
+        whole, _, category = suite.rpartition("#")
+        return load_suite(domain, whole, data_dir).of_category(category)
     if suite == BUILTIN or (suite is None and data_dir == Path(BUILTIN)):
         return _load_builtin(domain)
     if suite is not None and suite.startswith("hf:"):
         return _load_hub(domain, suite)
+    if suite in PUBLIC_SETS:
+        return _load_public(domain, suite, data_dir)
     if suite is not None:
         return _load_path(domain, suite)
     for folder in _search_folders(domain, data_dir):
         files = _files_in_folder(folder, domain)
         if files:
-            return _load_files(domain, files, folder)
+            return _load_files(domain, files, folder, folder)
     return _load_builtin(domain)
 
 
-def _search_folders(domain: str, data_dir: Path | None) -> Iterator[Path]:
+def domain_of(path: Path) -> str:
+    """Return the domain that the first item of a suite file names; the reader checks the rest.
+
+    Raises:
+        DataError: if the file does not exist or does not begin with an item.
+    """
+    try:
+        with path.open() as lines:
+            first = json.loads(next(lines))
+        return str(first["domain"])
+    except FileNotFoundError as error:
+        raise DataError(f"suite {str(path)!r} does not exist: give a JSONL file") from error
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        raise DataError(
+            f"{path}, line 1: no item with a domain ({error}): write one JSON object a line, or "
+            "name the domain with --domain"
+        ) from error
+
+
+def _load_public(domain: str, name: str, data_dir: Path | None) -> Suite:
+    """The public set `name`, or the packaged set of its domain where it lies nowhere."""
+    if data_dir != Path(BUILTIN):
+        for folder in _search_folders(name, data_dir):
+            path = folder / f"{name}.jsonl"
+            if path.is_file():
+                return _load_files(domain, [path], folder, path)
+    logger.warning("public set %s is not here: packaged %s prompts stand in", name, domain)
+    return _load_builtin(domain)
+
+
+def _search_folders(wanted: str, data_dir: Path | None) -> Iterator[Path]:
     """Yield the folders to look into, saying so where the user's own has nothing."""
     if data_dir is not None:
         folder = data_dir.expanduser().absolute()
@@ -81,7 +131,7 @@ def _search_folders(domain: str, data_dir: Path | None) -> Iterator[Path]:
                 f"{BUILTIN!r} for the packaged sets"
             )
         yield folder
-        logger.warning("data folder %s has no suite for %r, looking elsewhere", folder, domain)
+        logger.warning("data folder %s has no suite for %r, looking elsewhere", folder, wanted)
     repository = Path(__file__).resolve().parents[2]
     for base in dict.fromkeys((Path.cwd(), repository)):
         folder = base.parent / "shared" / "data"
@@ -109,19 +159,19 @@ def _load_path(domain: str, suite: str) -> Suite:
                 f"suite folder {path} has no files for domain {domain!r}: expected "
                 f"{domain}.jsonl or {domain}/*.jsonl in it"
             )
-        return _load_files(domain, files, path)
+        return _load_files(domain, files, path, path)
     if not path.is_file():
         raise DataError(
-            f"suite {suite!r} does not exist: give a JSONL file, a folder, "
-            f"hf:org/name[@revision][:split] or {BUILTIN!r}"
+            f"suite {suite!r} does not exist{near_matches(suite, PUBLIC_SETS)}: give a JSONL file, "
+            f"a folder, a public set, hf:org/name[@revision][:split] or {BUILTIN!r}"
         )
-    return _load_files(domain, [path], path)
+    return _load_files(domain, [path], path.parent, path)
 
 
-def _load_files(domain: str, files: list[Path], source: Path) -> Suite:
+def _load_files(domain: str, files: list[Path], base: Path, source: Path) -> Suite:
+    """The suite of files below `base`, which name it; `source` reads it back."""
     rows = (row for path in files for row in read_jsonl(path))
     items = read_items(rows, domain)
-    base = source.parent if source.is_file() else source
     name = "+".join(path.relative_to(base).with_suffix("").as_posix() for path in files)
     return Suite.of(name, domain, items, str(source))
 

@@ -16,11 +16,13 @@ def compare_outputs(
     Args:
         reference: Plain decoding with recorded gaps.
         token_ids: The output to judge.
-        threshold: Largest logit gap that rounding may turn over, at least 0.
+        threshold: Largest logit gap that rounding may turn over, at least 0; for sampled outputs
+            of processed logits, so in units of the temperature.
 
     Raises:
         MeasurementError: if the outputs differ and the reference has no gaps.
     """
+    ranked = () if reference.is_sampled else reference.top_k
     return first_difference(
-        reference.token_ids, token_ids, reference.gaps, threshold, ranked=reference.top_k
+        reference.token_ids, token_ids, reference.gaps, threshold, ranked=ranked
     )

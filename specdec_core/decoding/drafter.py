@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from specdec_core.decoding.proposal import Proposal
 
@@ -35,17 +35,21 @@ class DrafterNeeds:
             every candidate node.
         top_k: Ids per ranking, best first; 0 exactly where `rows` is ``none`` and nothing rides
             along.
+        probabilities: Whether it also wants the probability of the ids ranked after drafting nodes.
+        shares_cache: Whether it drafts on the target's own cache; it is a `CacheBorrower` then.
     """
 
     max_nodes: int = 0
     max_drafting: int = 0
     rows: OfferedRows = "none"
     top_k: int = 0
+    probabilities: bool = False
+    shares_cache: bool = False
 
     @property
     def is_replayable(self) -> bool:
         """Whether proposals depend on committed tokens and the rankings after them alone."""
-        return self.rows != "all" and self.max_drafting == 0
+        return self.rows != "all" and self.max_drafting == 0 and not self.shares_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class StepOutcome:
         row_nodes: For each of `row_tokens` its candidate node; empty for the prefill.
         drafting_top_k: For every node of the proposal's drafting tree, its root included, the ids
             most likely to follow it; empty where nothing rode along.
+        drafting_probabilities: Their probabilities at temperature 1, over the whole vocabulary;
+            empty unless wanted.
     """
 
     proposal: Proposal | None
@@ -72,6 +78,19 @@ class StepOutcome:
     top_k: Sequence[Sequence[int]] = ()
     row_nodes: tuple[int, ...] = ()
     drafting_top_k: Sequence[Sequence[int]] = ()
+    drafting_probabilities: Sequence[Sequence[float]] = ()
+
+
+class CacheBorrower(Protocol):
+    """The further role of drafters whose needs say that they share the target's cache."""
+
+    def borrow(self, cache: Any) -> None:
+        """Take the request's rows of the cache before a proposal, until the next `observe`.
+
+        They are those of all tokens but the last. Up to `max_nodes` rows may be written behind
+        them; the target writes over these.
+        """
+        ...
 
 
 class Drafter(Protocol):

@@ -8,14 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, cast
 
 import torch
 
-from specdec_core.decoding.drafter import Drafter, StepOutcome
+from specdec_core.config.sampling import Sampling
+from specdec_core.decoding.drafter import CacheBorrower, Drafter, StepOutcome
 from specdec_core.decoding.proposal import Proposal
-from specdec_core.decoding.ranking import TopRows, first_argmax, top_rows
-from specdec_core.decoding.request import check_request
+from specdec_core.decoding.ranking import TopRows, top_rows
+from specdec_core.decoding.request import check_request, check_seeds
 from specdec_core.decoding.sequence import (
     Generation,
     SequenceState,
@@ -27,8 +28,11 @@ from specdec_core.decoding.sequence import (
 )
 from specdec_core.decoding.target import CacheT, PrefixT, TargetView
 from specdec_core.decoding.timing import PhaseTimer
-from specdec_core.decoding.verify import match_greedy
+from specdec_core.decoding.verification.batch import BatchVerifier
+from specdec_core.decoding.verification.rule import Verdict
 from specdec_core.errors import CacheDesyncError, SearchCancelledError
+
+_GREEDY = Sampling()
 
 
 def generate(
@@ -45,12 +49,14 @@ def generate(
     should_stop: Callable[[], bool] | None = None,
     num_top_k: int = 0,
     record_gaps: bool = False,
+    sampling: Sampling = _GREEDY,
     seeds: Sequence[int] | None = None,
 ) -> list[Generation]:
-    """Decode every prompt greedily and return what came out, in the order of `prompts`.
+    """Decode every prompt and return what came out, in the order of `prompts`.
 
-    The output is that of the target alone, whatever the drafters propose. Every step runs one
-    forward for all unfinished requests; each accepts its own number of tokens.
+    The output is that of the target alone, whatever the drafters propose: the same tokens, or,
+    under sampling rules that test drafts in other ways, the same law of tokens. Every step runs
+    one forward for all unfinished requests; each accepts its own number of tokens.
 
     Args:
         view: The target.
@@ -66,7 +72,9 @@ def generate(
         should_stop: Asked before the prefill and before every step.
         num_top_k: Ids to record per output position, for `replay`; 0 records none.
         record_gaps: Whether to record the target's top-2 logit gap per output position.
-        seeds: One per request, of all its randomness; None for zeros.
+        sampling: How logits become tokens, and the verification rule; greedy by default.
+        seeds: One per request, of all its randomness; None for zeros, where nothing is drawn or
+            there is one request.
 
     Raises:
         ConfigError: for arguments that cannot work, or a drafter that broke its contract.
@@ -75,22 +83,22 @@ def generate(
     """
     rules = StopRules(max_new_tokens, frozenset(eos_ids), stop_check)
     check_request(view, prompts, drafters, rules)
+    check_seeds(sampling, seeds, len(prompts))
+    verifier = BatchVerifier(sampling, with_margins=record_gaps)
     timer = PhaseTimer(clock, synchronize)
-    seeds = seeds or [0] * len(prompts)
-    states = [SequenceState.start(*each) for each in zip(drafters, prompts, seeds, strict=True)]
+    requests = zip(drafters, prompts, seeds or [0] * len(prompts), strict=True)
+    states = [SequenceState.start(*each, run_seed=sampling.seed) for each in requests]
     spare_rows = max(drafter.needs.max_nodes + drafter.needs.max_drafting for drafter in drafters)
     capacity = max(map(len, prompts)) + max_new_tokens + spare_rows
     with torch.inference_mode():
         _raise_if_stopped(should_stop)
         cache = view.new_cache(len(prompts), capacity)
-        batch = _Batch(
-            view, cache, states, rules, timer, num_top_k=num_top_k, record_gaps=record_gaps
-        )
+        batch = _Batch(view, cache, states, rules, timer, verifier, num_top_k=num_top_k)
         batch.prefill(prompts, prefix)
         while batch.active:
             _raise_if_stopped(should_stop)
             batch.step()
-    return [state.generation(timer.seconds) for state in states]
+    return [state.generation(timer.seconds, is_sampled=not sampling.is_greedy) for state in states]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,8 @@ class _Step:
     """One sequence's part of a verify step.
 
     `offered` are the candidate nodes whose rankings are wanted, those of `path` last unless it is
-    empty; `drafting` the nodes of the forward tree that rode along, its root first.
+    empty; `drafting` the nodes of the forward tree that rode along, its root first; `margins` by
+    how much the committed tokens won, if the rule told.
     """
 
     state: SequenceState
@@ -107,6 +116,7 @@ class _Step:
     committed: tuple[int, ...]
     offered: tuple[int, ...]
     drafting: tuple[int, ...]
+    margins: tuple[float, ...]
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -124,32 +134,35 @@ class _Batch(Generic[CacheT, PrefixT]):
         states: Sequence[SequenceState],
         rules: StopRules,
         timer: PhaseTimer,
+        verifier: BatchVerifier,
         *,
         num_top_k: int,
-        record_gaps: bool,
     ) -> None:
         self.active = list(states)
         self._view = view
         self._cache = cache
         self._rules = rules
         self._timer = timer
+        self._verifier = verifier
         self._num_top_k = num_top_k
-        self._record_gaps = record_gaps
+        self._record_gaps = verifier.has_margins
+        # Elsewhere the rule itself tells the gaps.
+        self._is_ranked_for_gaps = self._record_gaps and verifier.is_plain
         needed = max(state.drafter.needs.top_k for state in states)
-        self._num_ranked = max(num_top_k, needed, int(record_gaps))
+        self._num_ranked = max(num_top_k, needed, int(self._is_ranked_for_gaps))
 
     def prefill(self, prompts: Sequence[Sequence[int]], prefix: PrefixT | None) -> None:
         """Run the prompts and commit every request's first token."""
         logits = self._view.prefill(prompts, self._cache, prefix)  # [B, V]
-        choices = first_argmax(logits).tolist()
+        verdicts = self._verifier.first_tokens(self.active, logits)
         ranked = top_rows(logits, self._num_ranked) if self._num_ranked else None
         outcomes = []
-        for index, (state, choice) in enumerate(zip(self.active, choices, strict=True)):
+        for index, (state, verdict) in enumerate(zip(self.active, verdicts, strict=True)):
             last = state.tokens[-1]
-            committed = state.extend([choice], self._rules)
+            committed = state.extend([verdict.bonus], self._rules)
             rows = ranked.ids[index : index + 1] if ranked else []
             gaps = ranked.gaps[index : index + 1] if ranked else []
-            self._record(state, rows, gaps)
+            self._record(state, rows, verdict.margins or gaps)
             top_k = state.drafter.needs.top_k
             outcomes.append(prefill_outcome(last, committed, rows[0] if rows else (), top_k=top_k))
         self._timer.lap("prefill")
@@ -158,6 +171,9 @@ class _Batch(Generic[CacheT, PrefixT]):
     def step(self) -> None:
         """Run one verify step for every unfinished request."""
         vocab_size, max_positions = self._view.vocab_size, self._view.max_positions
+        for row, state in enumerate(self.active):
+            if state.drafter.needs.shares_cache:
+                cast(CacheBorrower, state.drafter).borrow(self._cache.narrow(row, row + 1))
         proposals = [state.propose(self._rules, vocab_size, max_positions) for state in self.active]
         trees = [proposal.forward_tree() for proposal in proposals]
         self._timer.lap("draft")
@@ -172,18 +188,15 @@ class _Batch(Generic[CacheT, PrefixT]):
         """Extend every output by what its tree and the target agree on, and its bonus token."""
         ranked = self._rank_everything(proposals, logits)
         width = logits.shape[1]
-        if ranked is None:
-            choices = first_argmax(logits).tolist()
-        else:
-            best = [ids[0] for ids in ranked.ids]
-            choices = [best[row : row + width] for row in range(0, len(best), width)]
-        steps = [self._accept(*each) for each in zip(self.active, proposals, choices, strict=True)]
+        best = None if ranked is None else [ids[0] for ids in ranked.ids]
+        verdicts = self._verifier.verify(self.active, proposals, logits, best)
+        steps = [self._accept(*each) for each in zip(self.active, proposals, verdicts, strict=True)]
         flat = [row * width + node for row, step in enumerate(steps) for node in step.rows]
         ids, gaps = _select(ranked, logits, flat, self._num_ranked)
         outcomes, start = [], 0
-        for step in steps:
+        for row, step in enumerate(steps):
             own = slice(start, start + len(step.rows))
-            outcomes.append(self._outcome(step, ids[own], gaps[own]))
+            outcomes.append(self._outcome(step, ids[own], gaps[own], logits[row]))
             start = own.stop
         return outcomes
 
@@ -197,37 +210,42 @@ class _Batch(Generic[CacheT, PrefixT]):
             return None
         return top_rows(logits.flatten(0, 1), self._num_ranked)
 
-    def _accept(self, state: SequenceState, proposal: Proposal, choices: Sequence[int]) -> _Step:
+    def _accept(self, state: SequenceState, proposal: Proposal, verdict: Verdict) -> _Step:
         """Extend one output and choose the rows that its drafter or the recording wants."""
         tree = proposal.candidates
-        path, bonus = match_greedy(tree, choices)
-        new = [*(tree.tokens[node] for node in path[1:]), bonus]
+        new = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         committed = state.extend(new, self._rules)
-        state.trace.add(proposal, path, len(committed))
-        path = path[: len(committed)]
+        state.trace.add(proposal, verdict.path, len(committed))
+        path, margins = verdict.path[: len(committed)], verdict.margins[: len(committed)]
         rows = state.drafter.needs.rows
-        is_wanted = rows == "path" or self._num_top_k or self._record_gaps
+        is_wanted = rows == "path" or self._num_top_k or self._is_ranked_for_gaps
         offered = path if is_wanted else ()
         if rows == "all":
             offered = offered_nodes(tree, path)
-        return _Step(state, proposal, path, committed, offered, proposal.drafting_rows())
+        drafting = proposal.drafting_rows()
+        return _Step(state, proposal, path, committed, offered, drafting, margins)
 
     def _outcome(
-        self, step: _Step, rows: Sequence[list[int]], gaps: Sequence[float]
+        self,
+        step: _Step,
+        rows: Sequence[list[int]],
+        gaps: Sequence[float],
+        logits: torch.Tensor,  # [N, V]
     ) -> StepOutcome:
         """Record the rankings of one sequence's step and return what its drafter is told."""
         num = len(step.offered)
-        if num:
-            accepted = slice(num - len(step.path), num)
-            self._record(step.state, rows[accepted], gaps[accepted])
+        needs = step.state.drafter.needs
+        accepted = slice(num - len(step.path), num) if num else slice(0)
+        self._record(step.state, rows[accepted], step.margins or gaps[accepted])
         return step_outcome(
             step.proposal,
             step.path,
             step.committed,
             step.offered,
             rows[:num],
-            top_k=step.state.drafter.needs.top_k,
+            top_k=needs.top_k,
             drafting=rows[num:],
+            logits=logits[list(step.drafting)] if needs.probabilities else None,
         )
 
     def _record(

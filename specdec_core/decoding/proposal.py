@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
+import torch
+
+from specdec_core.errors import ConfigError
 from specdec_core.tree.token_tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledChildren:
+    """How the children of one node were drawn; says that they are samples, not chosen tokens.
+
+    Whether the node is expanded, and how many children are drawn, must be decided before they are
+    drawn and from the node's ancestors alone: dropping a child for the token it turned out to
+    carry makes the output biased, whatever the rule. Drawing fewer, in the same order, is fine.
+
+    Attributes:
+        order: Child nodes in the order they were drawn, at least one; a token drawn again (only
+            with replacement) stands here again, while the tree holds one node for it.
+        distribution: [V'] probabilities of the first draw, any floating dtype and scale, at least
+            0; ids that it lacks or that the target lacks count as probability 0.
+        with_replacement: Whether all draws came from `distribution`; otherwise every drawn token
+            was removed from it and the rest renormalised.
+    """
+
+    order: tuple[int, ...]
+    distribution: torch.Tensor  # [V']
+    with_replacement: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether order, kind and every probability are the same."""
+        if not isinstance(other, SampledChildren):
+            return NotImplemented
+        same = (self.order, self.with_replacement) == (other.order, other.with_replacement)
+        return same and torch.equal(self.distribution, other.distribution)
+
+    __hash__ = None  # type: ignore[assignment]  # compares a tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +56,15 @@ class Proposal:
     Attributes:
         candidates: Tree to verify; its root is the last committed token.
         drafting: Tree that rides along, with the same root token; None for nothing.
+        sampled: How the children of a candidate node were drawn, by that node; the children of
+            absent nodes were chosen (retrieved, most likely, ..) and are point masses.
     """
 
     candidates: TokenTree
     drafting: TokenTree | None = None
+    sampled: Mapping[int, SampledChildren] = field(
+        default_factory=lambda: MappingProxyType({}), hash=False
+    )
 
     @classmethod
     def nothing(cls, root: int) -> Proposal:
@@ -58,3 +98,30 @@ class Proposal:
             return ()
         first = len(self.candidates)
         return (0, *range(first, first + self.num_drafting))
+
+    def check_sampled(self, vocab_size: int, *, author: str = "the drafter") -> None:
+        """Check that every sampled node tells how all its children were drawn.
+
+        Raises:
+            ConfigError: if draws and children differ, a token was drawn twice without
+                replacement, or a distribution has mass outside the target's vocabulary.
+        """
+        for node, drawn in self.sampled.items():
+            children = set(self.candidates.children(node).values())
+            is_repeated = len(set(drawn.order)) < len(drawn.order)
+            if not drawn.order or set(drawn.order) != children:
+                raise ConfigError(
+                    f"{author} says that the children of node {node} were drawn as {drawn.order}, "
+                    f"but they are {sorted(children)}: list every draw, and only draws"
+                )
+            if is_repeated and not drawn.with_replacement:
+                raise ConfigError(
+                    f"{author} drew children {drawn.order} of node {node} without replacement: "
+                    "each can be drawn once"
+                )
+            outside = drawn.distribution[vocab_size:]
+            if bool((outside > 0).any()):
+                raise ConfigError(
+                    f"{author} drew the children of node {node} from a distribution with mass "
+                    f"behind the target's {vocab_size} ids: cut it to them before drawing"
+                )

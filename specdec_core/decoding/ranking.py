@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +56,7 @@ def top_rows(rows: torch.Tensor, k: int) -> TopRows:
     vocab_size = rows.shape[-1]
     k = min(k, vocab_size)
     num = min(max(k, 2) + _SPARE, vocab_size)
-    value_rows, id_rows = (found.tolist() for found in _largest(rows, num))
+    value_rows, id_rows = (found.tolist() for found in largest(rows, num))
     ids = []
     for index, (values, found) in enumerate(zip(value_rows, id_rows, strict=True)):
         if num < vocab_size and values[k - 1] == values[-1]:
@@ -69,13 +70,26 @@ def top_rows(rows: torch.Tensor, k: int) -> TopRows:
     return TopRows(ids, gaps)
 
 
+def probabilities_of(logits: torch.Tensor, ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Return the probability of every id of a ranking at temperature 1, R rows of k.
+
+    Args:
+        logits: [R, V], any floating dtype; computed in float32 or better.
+        ids: R rows of k ids.
+    """
+    rows = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    chosen = rows.gather(1, torch.tensor(ids, device=rows.device))  # [R, k]
+    found: list[list[float]] = (chosen - rows.logsumexp(1, keepdim=True)).exp().tolist()
+    return found
+
+
 def _block(vocab_size: int, num: int) -> int | None:
     """Return the block length worth searching in two stages for `num` ids, or None."""
     usable = (b for b in _BLOCKS if vocab_size % b == 0 and vocab_size // b >= 4 * num)
     return next(usable, None)
 
 
-def _largest(rows: torch.Tensor, num: int) -> tuple[torch.Tensor, torch.Tensor]:
+def largest(rows: torch.Tensor, num: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the `num` largest values of every row, falling, and their ids, [R, num] each.
 
     Every value above the last one returned is there: it lies in a block whose maximum is above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.sequence import (
     SequenceState,
@@ -15,6 +16,8 @@ from specdec_core.decoding.verify import follow
 from specdec_core.errors import ConfigError
 from specdec_core.records import StepTrace
 
+_GREEDY = Sampling()
+
 
 def replay(
     drafter: Drafter,
@@ -24,12 +27,15 @@ def replay(
     *,
     max_new_tokens: int,
     vocab_size: int,
+    sampling: Sampling = _GREEDY,
+    seed: int = 0,
 ) -> StepTrace:
     """Return the trace that `generate` would have recorded with `drafter` for this output.
 
-    Exact because the output of a greedy lossless decode is the same for every drafter, and a
-    replayable drafter sees nothing but committed tokens and the rankings after them. Where the
-    model's arithmetic depends on how many tokens are run together, exact up to near ties.
+    Exact because the output of a greedy or sample-then-match decode is the same for every
+    drafter, and a replayable drafter sees nothing but committed tokens and the rankings after
+    them. Where the model's arithmetic depends on how many tokens are run together, exact up to
+    near ties.
 
     Args:
         drafter: One whose needs are met by the accepted path.
@@ -39,22 +45,30 @@ def replay(
             them; may be empty for a drafter that needs none.
         max_new_tokens: The limit the output was decoded under; it bounds the last proposals.
         vocab_size: Number of ids of the target.
+        sampling: How the output was decoded.
+        seed: Of the request.
 
     Raises:
-        ConfigError: if the drafter cannot be replayed, or the output or its rankings do not
-            suffice for it.
+        ConfigError: if the drafter or the verification rule cannot be replayed, or the output or
+            its rankings do not suffice.
     """
+    check_replayable(sampling)
     _check_recording(drafter, token_ids, top_k_rows, max_new_tokens, vocab_size)
     rules = StopRules(max_new_tokens)
     max_positions = len(prompt) + max_new_tokens
     top_k = drafter.needs.top_k
     rows = top_k_rows if top_k else [()] * len(token_ids)
-    state = SequenceState.start(drafter, prompt)
+    state = SequenceState.start(drafter, prompt, seed, run_seed=sampling.seed)
     last = state.tokens[-1]
     committed = state.extend(token_ids[:1], rules)
     drafter.observe(prefill_outcome(last, committed, rows[0], top_k=top_k))
     while (start := len(state.output)) < len(token_ids):
         proposal = state.propose(rules, vocab_size, max_positions)
+        if proposal.sampled and not sampling.is_greedy and sampling.verification == "auto":
+            raise ConfigError(
+                f"{type(drafter).__name__} draws its candidates, and verification=auto tests them "
+                "by rejection: decode with it instead, or use verification=match"
+            )
         rest = token_ids[start:]
         path = follow(proposal.candidates, rest)
         committed = state.extend(rest[: len(path)], rules)
@@ -63,6 +77,19 @@ def replay(
         own = rows[start : start + len(committed)]
         drafter.observe(step_outcome(proposal, path, committed, path, own, top_k=top_k))
     return state.trace.build()
+
+
+def check_replayable(sampling: Sampling) -> None:
+    """Check that outputs do not depend on what was drafted.
+
+    Raises:
+        ConfigError: if the verification rule lets them.
+    """
+    if not sampling.is_coupled:
+        raise ConfigError(
+            f"outputs under verification={sampling.verification} depend on the drafts and cannot "
+            "be replayed: decode instead, or use verification=match"
+        )
 
 
 def _check_recording(

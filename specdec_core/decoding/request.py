@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.sequence import StopRules
 from specdec_core.decoding.target import CacheT, PrefixT, TargetView
@@ -48,3 +49,20 @@ def check_request(
                 f"prompt {index} of {len(prompt)} tokens and {rules.max_new_tokens} new ones "
                 f"exceed the target's {view.max_positions} positions: shorten one of them"
             )
+
+
+def check_seeds(sampling: Sampling, seeds: Sequence[int] | None, num_prompts: int) -> None:
+    """Check that requests which draw have seeds of their own.
+
+    Raises:
+        ConfigError: if there is not one seed per prompt, or none where several prompts sample.
+    """
+    if seeds is None and not sampling.is_greedy and num_prompts > 1:
+        raise ConfigError(
+            f"{num_prompts} prompts are sampled without seeds and would share their random "
+            "numbers: give one seed per prompt"
+        )
+    if seeds is not None and len(seeds) != num_prompts:
+        raise ConfigError(
+            f"{len(seeds)} seeds were given for {num_prompts} prompts: give one per prompt"
+        )

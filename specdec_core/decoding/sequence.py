@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from specdec_core.decoding.drafter import DraftBudget, Drafter, StepOutcome
 from specdec_core.decoding.proposal import Proposal
+from specdec_core.decoding.ranking import probabilities_of
 from specdec_core.errors import ConfigError
+from specdec_core.randomness import Noise
 from specdec_core.records import FinishReason, PhaseSeconds, StepTrace
 from specdec_core.tree.token_tree import TokenTree
 
@@ -23,9 +27,10 @@ class Generation:
         finish_reason: Why it ended.
         trace: Counts of every step after the prefill.
         top_k: Per output position the ids ranked best there, best first; empty if not recorded.
-        gaps: Per output position the target's best minus its second best logit; empty if not
-            recorded.
+        gaps: Per output position the target's best minus its second best logit, where tokens are
+            sampled with the noise added that decides; empty if not recorded.
         phases: Seconds of the whole batch this request was part of, the same for all of it.
+        is_sampled: Whether tokens were drawn, so that they need not be among those ranked best.
     """
 
     token_ids: tuple[int, ...]
@@ -34,6 +39,7 @@ class Generation:
     top_k: tuple[tuple[int, ...], ...] = ()
     gaps: tuple[float, ...] = ()
     phases: PhaseSeconds = field(default_factory=PhaseSeconds)
+    is_sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,8 @@ class SequenceState:
 
     drafter: Drafter
     tokens: list[int]
+    num_prompt: int
+    noise: Noise
     output: list[int] = field(default_factory=list)
     trace: TraceBuilder = field(default_factory=TraceBuilder)
     top_k: list[tuple[int, ...]] = field(default_factory=list)
@@ -126,10 +134,19 @@ class SequenceState:
     finish_reason: FinishReason | None = None
 
     @classmethod
-    def start(cls, drafter: Drafter, prompt: Sequence[int], seed: int = 0) -> SequenceState:
-        """Return the state of a new request; its drafter is reset."""
+    def start(
+        cls, drafter: Drafter, prompt: Sequence[int], seed: int = 0, *, run_seed: int = 0
+    ) -> SequenceState:
+        """Return the state of a new request; its drafter is reset.
+
+        Args:
+            drafter: Serves this request alone until it ends.
+            prompt: At least one token.
+            seed: Of the request.
+            run_seed: Of all requests' sampling.
+        """
         drafter.reset(prompt, seed)
-        return cls(drafter, list(prompt))
+        return cls(drafter, list(prompt), len(prompt), Noise(run_seed, seed))
 
     def propose(self, rules: StopRules, vocab_size: int, max_positions: int) -> Proposal:
         """Return the drafter's checked proposal, for the tokens that may still be written.
@@ -158,6 +175,7 @@ class SequenceState:
                 f"token of the sequence, {self.tokens[-1]}"
             )
         tree.validate(vocab_size, author=author)
+        proposal.check_sampled(vocab_size, author=author)
         return self._check_drafting(proposal, vocab_size, max_positions, author)
 
     def _check_drafting(
@@ -174,7 +192,7 @@ class SequenceState:
             )
         drafting.check_ids(vocab_size, author=author)
         if len(self.tokens) + drafting.max_depth > max_positions:
-            return Proposal(proposal.candidates)
+            return replace(proposal, drafting=None)
         return proposal
 
     def extend(self, new: Sequence[int], rules: StopRules) -> tuple[int, ...]:
@@ -185,11 +203,12 @@ class SequenceState:
         self.tokens.extend(committed)
         return committed
 
-    def generation(self, phases: PhaseSeconds) -> Generation:
+    def generation(self, phases: PhaseSeconds, *, is_sampled: bool = False) -> Generation:
         """Return the finished request.
 
         Args:
             phases: Seconds of the batch.
+            is_sampled: Whether its tokens were drawn.
         """
         assert self.finish_reason is not None
         return Generation(
@@ -199,6 +218,7 @@ class SequenceState:
             top_k=tuple(self.top_k),
             gaps=tuple(self.gaps),
             phases=phases,
+            is_sampled=is_sampled,
         )
 
 
@@ -217,6 +237,7 @@ def step_outcome(
     *,
     top_k: int,
     drafting: Sequence[Sequence[int]] = (),
+    logits: torch.Tensor | None = None,  # [D, V]
 ) -> StepOutcome:
     """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut.
 
@@ -228,6 +249,7 @@ def step_outcome(
         rows: Their rankings, at least `top_k` ids each.
         top_k: Ids wanted per row; 0 offers nothing.
         drafting: Rankings after every node of the drafting tree.
+        logits: After every node of the drafting tree, where probabilities are wanted.
     """
     if top_k == 0:
         return StepOutcome(proposal, path, committed)
@@ -238,7 +260,8 @@ def step_outcome(
         tuple(proposal.candidates.tokens[node] for node in nodes),
         [row[:top_k] for row in rows],
         tuple(nodes),
-        [row[:top_k] for row in drafting],
+        drafted := [row[:top_k] for row in drafting],
+        () if logits is None or not drafted else probabilities_of(logits, drafted),
     )
 
 

@@ -38,6 +38,10 @@ class Cache(Protocol):
         """Keep only these sequences of the batch, given by increasing batch index."""
         ...
 
+    def narrow(self, start: int, stop: int) -> Cache:
+        """Return a cache over sequences ``start..stop-1`` that shares their storage."""
+        ...
+
 
 class TargetView(Protocol[CacheT, PrefixT]):
     """One (sparse) path through a loaded target."""

@@ -16,17 +16,19 @@ class KVCache:
     """Static key-value buffers of a batch of sequences, one slot per kept attention layer.
 
     A forward pass writes the rows of its tree nodes behind the committed rows; they stay pending
-    until `commit` keeps one path of them. `lengths` counts committed rows per sequence.
+    until `commit` keeps one path of them. `lengths` counts committed rows per sequence. A tree
+    may be run in parts, each behind the pending rows of those before. `starts` are the first rows
+    that the last pass wrote.
 
     Layout: ``[2, slots, B, H_kv, capacity, d]``, keys first.
     """
 
     def __init__(self, buffer: Tensor, lengths: list[int]) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
         self.lengths = lengths
         self._pending = [0] * len(lengths)
         self._rows: tuple[Tensor, Tensor] | None = None
-        self._start = 0
+        self.starts = list(lengths)
         self._total = 0
 
     @classmethod
@@ -54,39 +56,50 @@ class KVCache:
     @property
     def capacity(self) -> int:
         """Rows per sequence."""
-        return self._buffer.shape[4]
+        return self.buffer.shape[4]
+
+    @property
+    def pending(self) -> list[int]:
+        """Pending rows of every sequence."""
+        return list(self._pending)
 
     @property
     def num_bytes(self) -> int:
         """Memory of the buffers, bytes."""
-        return self._buffer.numel() * self._buffer.element_size()
+        return self.buffer.numel() * self.buffer.element_size()
 
-    def begin(self, num_nodes: Sequence[int]) -> int:
+    def begin(self, num_nodes: Sequence[int], *, is_continued: bool = False) -> int:
         """Reserve rows for a forward pass over `num_nodes` nodes per sequence.
+
+        Args:
+            num_nodes: New nodes per sequence.
+            is_continued: Whether they belong to the tree whose rows are pending, and go behind.
 
         Returns:
             Number of rows any query of this pass may look at.
 
         Raises:
-            CacheDesyncError: if rows of the last pass are still pending, or capacity is exceeded.
+            CacheDesyncError: if rows of the last pass are still pending and it is not continued,
+                or capacity is exceeded.
         """
-        if any(self._pending):
+        if any(self._pending) and not is_continued:
             raise CacheDesyncError("forward before commit: rows of the last pass are still pending")
         width = max(num_nodes)
-        self._total = max(self.lengths) + width
+        starts = [sum(each) for each in zip(self.lengths, self._pending, strict=True)]
+        self._total = max(starts) + width
         if self._total > self.capacity:
             raise CacheDesyncError(
                 f"cache of {self.capacity} rows cannot take {width} nodes behind "
-                f"{max(self.lengths)} committed rows: allocate a larger one"
+                f"{max(starts)} committed rows: allocate a larger one"
             )
-        self._pending = list(num_nodes)
-        self._start = self.lengths[0]
-        if all(length == self._start for length in self.lengths):
+        self._pending = [sum(each) for each in zip(self._pending, num_nodes, strict=True)]
+        self.starts = starts
+        if all(start == starts[0] for start in starts):
             self._rows = None
         else:
-            rows = np.asarray(self.lengths)[:, None] + np.arange(width)
+            rows = np.asarray(starts)[:, None] + np.arange(width)
             batch = np.arange(self.batch_size)[:, None]
-            device = self._buffer.device
+            device = self.buffer.device
             self._rows = torch.from_numpy(batch).to(device), torch.from_numpy(rows).to(device)
         return self._total
 
@@ -102,15 +115,16 @@ class KVCache:
             Keys and values, ``[B, H_kv, total, d]`` each.
         """
         width = keys.shape[1]
-        for buffer, new in ((self._buffer[0, slot], keys), (self._buffer[1, slot], values)):
+        for buffer, new in ((self.buffer[0, slot], keys), (self.buffer[1, slot], values)):
             if self._rows is None:
-                buffer[:, :, self._start : self._start + width] = new.transpose(1, 2)
+                start = self.starts[0]
+                buffer[:, :, start : start + width] = new.transpose(1, 2)
             else:
                 batch, rows = self._rows
                 buffer[batch, :, rows] = new
         return (
-            self._buffer[0, slot, :, :, : self._total],
-            self._buffer[1, slot, :, :, : self._total],
+            self.buffer[0, slot, :, :, : self._total],
+            self.buffer[1, slot, :, :, : self._total],
         )
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
@@ -133,11 +147,32 @@ class KVCache:
                 )
             length = self.lengths[row]
             if path[-1] != len(path) - 1:
-                source = torch.tensor([length + node for node in path], device=self._buffer.device)
-                rows = self._buffer[:, :, row]
+                source = torch.tensor([length + node for node in path], device=self.buffer.device)
+                rows = self.buffer[:, :, row]
                 rows[..., length : length + len(path), :] = rows.index_select(-2, source)
             self.lengths[row] = length + len(path)
             self._pending[row] = 0
+
+    def truncate(self, num_nodes: Sequence[int]) -> None:
+        """Drop pending rows behind the first `num_nodes` of every sequence.
+
+        Raises:
+            CacheDesyncError: if a number is negative or more than is pending.
+        """
+        for row, (now, wanted) in enumerate(zip(self._pending, num_nodes, strict=True)):
+            if not 0 <= wanted <= now:
+                raise CacheDesyncError(f"truncation of sequence {row} from {now} to {wanted} nodes")
+        self._pending = list(num_nodes)
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for `capacity` rows per sequence, by at least doubling where there is none."""
+        if capacity <= self.capacity:
+            return
+        shape = list(self.buffer.shape)
+        shape[4] = max(capacity, 2 * self.capacity)
+        larger = self.buffer.new_zeros(shape)
+        larger[..., : self.capacity, :] = self.buffer
+        self.buffer = larger
 
     def rollback(self, lengths: Sequence[int]) -> None:
         """Drop committed rows behind `lengths`, and any pending rows.
@@ -164,28 +199,28 @@ class KVCache:
         used = max((self.lengths[row] for row in rows), default=0)
         moves = [(new, old) for new, old in enumerate(rows) if new != old]
         if moves:
-            new_rows = torch.tensor([new for new, _ in moves], device=self._buffer.device)
-            old_rows = torch.tensor([old for _, old in moves], device=self._buffer.device)
-            moved = self._buffer[:, :, :, :, :used].index_select(2, old_rows)
-            self._buffer[:, :, :, :, :used].index_copy_(2, new_rows, moved)
-        self._buffer = self._buffer[:, :, : len(rows)]
+            new_rows = torch.tensor([new for new, _ in moves], device=self.buffer.device)
+            old_rows = torch.tensor([old for _, old in moves], device=self.buffer.device)
+            moved = self.buffer[:, :, :, :, :used].index_select(2, old_rows)
+            self.buffer[:, :, :, :, :used].index_copy_(2, new_rows, moved)
+        self.buffer = self.buffer[:, :, : len(rows)]
         self.lengths = [self.lengths[row] for row in rows]
         self._pending = [0] * len(rows)
 
     def narrow(self, start: int, stop: int) -> KVCache:
         """Return a cache over sequences ``start..stop-1`` that shares their storage."""
-        return KVCache(self._buffer[:, :, start:stop], self.lengths[start:stop])
+        return KVCache(self.buffer[:, :, start:stop], self.lengths[start:stop])
 
     def load_prefix(self, prefix: Tensor) -> None:
         """Start every sequence with the rows of a shared prefix ``[2, slots, 1, H_kv, P, d]``."""
         length = prefix.shape[4]
-        self._buffer[:, :, :, :, :length] = prefix
+        self.buffer[:, :, :, :, :length] = prefix
         self.lengths = [length] * self.batch_size
 
     def rows(self, sequence: int) -> Tensor:
         """Committed rows of one sequence, ``[2, slots, H_kv, length, d]``."""
-        return self._buffer[:, :, sequence, :, : self.lengths[sequence]]
+        return self.buffer[:, :, sequence, :, : self.lengths[sequence]]
 
     def export_prefix(self) -> Tensor:
         """Return the committed rows of the only sequence as a prefix for `load_prefix`."""
-        return self._buffer[:, :, :1, :, : self.lengths[0]].clone()
+        return self.buffer[:, :, :1, :, : self.lengths[0]].clone()

@@ -60,6 +60,20 @@ def content_identity(folder: Path, cache_dir: Path) -> str:
     return digest.hexdigest()
 
 
+def tokenizer_identity(folder: Path, cache_dir: Path) -> str:
+    """Hex SHA-256 over the files that decide how the model in `folder` turns text into ids.
+
+    A ``tokenizer.json`` decides alone; without one all files of a slow tokenizer count.
+    """
+    fast = folder / "tokenizer.json"
+    parts = ("tokenizer*", "vocab.json", "merges.txt", "added_tokens.json")
+    paths = [fast] if fast.exists() else sorted({p for part in parts for p in folder.glob(part)})
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name}\0{_remembered_sha256(path, cache_dir)}\n".encode())
+    return digest.hexdigest()
+
+
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file."""
     with path.open("rb") as file:

@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from specdec_core.models.architecture import Architecture
 from specdec_core.models.cache import KVCache
-from specdec_core.models.linear import Linear
+from specdec_core.models.linear import GatedLinear, Linear
+from specdec_core.models.native.weights import Packer
 from specdec_core.models.weights import TensorSource
 
 
@@ -38,20 +39,26 @@ class RMSNorm:
     """Root-mean-square norm over the last dimension, computed in at least float32."""
 
     def __init__(self, weight: Tensor, eps: float, offset: float) -> None:
-        self._weight = weight.to(_at_least_float32(weight.dtype)) + offset
+        self.weight = weight.to(_at_least_float32(weight.dtype)) + offset
         self._eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the normalised `x`, same shape and dtype."""
-        wide = x.to(self._weight.dtype)
-        normed = functional.rms_norm(wide, wide.shape[-1:], eps=self._eps) * self._weight
+        wide = x.to(self.weight.dtype)
+        normed = functional.rms_norm(wide, wide.shape[-1:], eps=self._eps) * self.weight
         return normed.to(x.dtype)
 
 
 class Attention:
     """The attention half: norm, projections, rotary embedding, attention, output projection."""
 
-    def __init__(self, arch: Architecture, layer: int, tensors: TensorSource) -> None:
+    def __init__(
+        self,
+        arch: Architecture,
+        layer: int,
+        tensors: TensorSource,
+        packer: Packer | None = None,
+    ) -> None:
         prefix = f"model.layers.{layer}"
         h, d = arch.hidden_size, arch.head_dim
         self._heads, self._kv_heads, self._head_dim = arch.num_heads, arch.num_kv_heads, d
@@ -64,17 +71,17 @@ class Attention:
         biases = []
         if arch.has_qkv_bias:
             biases = [tensors.get(f"{attn}.{name}.bias", (n,)) for name, n in rows.items()]
-        self._qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+        self.qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None, packer)
         out = tensors.get(f"{attn}.o_proj.weight", (h, arch.num_heads * d))
         bias = tensors.get(f"{attn}.o_proj.bias", (h,)) if arch.has_output_bias else None
-        self._out = Linear(out, bias)
-        self._norm = _norm(arch, tensors, f"{prefix}.input_layernorm", h)
-        self._post_norm = (
+        self.out = Linear(out, bias, packer)
+        self.norm = _norm(arch, tensors, f"{prefix}.input_layernorm", h)
+        self.post_norm = (
             _norm(arch, tensors, f"{prefix}.post_attention_layernorm", h)
             if arch.has_sandwich_norms
             else None
         )
-        self._qk_norm = self._load_qk_norm(arch, attn, tensors) if arch.has_qk_norm else None
+        self.qk_norm = self._load_qk_norm(arch, attn, tensors) if arch.has_qk_norm else None
 
     def _load_qk_norm(self, arch: Architecture, attn: str, tensors: TensorSource) -> RMSNorm:
         """One norm over query and key heads together: a weight row per head, ``[H + K, d]``."""
@@ -87,10 +94,10 @@ class Attention:
         """Return the half's contribution to the residual stream, ``[B, N, hidden]``."""
         batch, nodes, _ = x.shape
         heads, kv_heads, d = self._heads, self._kv_heads, self._head_dim
-        qkv = self._qkv(self._norm(x)).view(batch, nodes, heads + 2 * kv_heads, d)
+        qkv = self.qkv(self.norm(x)).view(batch, nodes, heads + 2 * kv_heads, d)
         rotated, values = torch.split(qkv, [heads + kv_heads, kv_heads], dim=2)
-        if self._qk_norm is not None:
-            rotated = self._qk_norm(rotated)
+        if self.qk_norm is not None:
+            rotated = self.qk_norm(rotated)
         cos, sin = state.rotary[self.shape.rope]
         rotated = torch.addcmul(rotated * cos, torch.roll(rotated, d // 2, -1), sin)
         query, keys = torch.split(rotated, [heads, kv_heads], dim=2)
@@ -105,30 +112,42 @@ class Attention:
             scale=self._scale,
         )
         mixed = mixed.view(batch, kv_heads, -1, nodes, d).permute(0, 3, 1, 2, 4)
-        out = self._out(mixed.reshape(batch, nodes, heads * d))
-        return out if self._post_norm is None else self._post_norm(out)
+        out = self.out(mixed.reshape(batch, nodes, heads * d))
+        return out if self.post_norm is None else self.post_norm(out)
 
 
 class MLP:
     """The gated feed-forward half."""
 
-    def __init__(self, arch: Architecture, layer: int, tensors: TensorSource) -> None:
+    def __init__(
+        self,
+        arch: Architecture,
+        layer: int,
+        tensors: TensorSource,
+        packer: Packer | None = None,
+    ) -> None:
         prefix = f"model.layers.{layer}"
         h, ffn = arch.hidden_size, arch.intermediate_size
 
         def bias(name: str, size: int) -> Tensor | None:
             return tensors.get(f"{prefix}.mlp.{name}.bias", (size,)) if arch.has_mlp_bias else None
 
-        names = ("gate_proj", "up_proj")
-        weights = [tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in names]
-        biases = [b for name in names if (b := bias(name, ffn)) is not None]
-        self._gate_up = Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+        gate, up = (
+            tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in ("gate_proj", "up_proj")
+        )
+        gate_bias, up_bias = bias("gate_proj", ffn), bias("up_proj", ffn)
+        self.gate_up = GatedLinear(
+            gate,
+            up,
+            (gate_bias, up_bias) if gate_bias is not None and up_bias is not None else None,
+            is_silu=arch.activation == "silu",
+            packer=packer,
+        )
         down = tensors.get(f"{prefix}.mlp.down_proj.weight", (h, ffn))
-        self._down = Linear(down, bias("down_proj", h))
-        self._is_silu = arch.activation == "silu"
+        self.down = Linear(down, bias("down_proj", h), packer)
         before = "pre_feedforward" if arch.has_sandwich_norms else "post_attention"
-        self._norm = _norm(arch, tensors, f"{prefix}.{before}_layernorm", h)
-        self._post_norm = (
+        self.norm = _norm(arch, tensors, f"{prefix}.{before}_layernorm", h)
+        self.post_norm = (
             _norm(arch, tensors, f"{prefix}.post_feedforward_layernorm", h)
             if arch.has_sandwich_norms
             else None
@@ -136,10 +155,8 @@ class MLP:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the half's contribution to the residual stream, ``[B, N, hidden]``."""
-        gate, up = self._gate_up(self._norm(x)).chunk(2, dim=-1)
-        gate = functional.silu(gate) if self._is_silu else functional.gelu(gate, approximate="tanh")
-        out = self._down(gate * up)
-        return out if self._post_norm is None else self._post_norm(out)
+        out = self.down(self.gate_up(self.norm(x)))
+        return out if self.post_norm is None else self.post_norm(out)
 
 
 def _norm(arch: Architecture, tensors: TensorSource, name: str, size: int) -> RMSNorm:

@@ -1,40 +1,90 @@
-"""One linear map with its weight laid out for the device it runs on."""
+"""Linear maps with their weights laid out for the device they run on."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from specdec_core.models.native.weights import PackedWeight, Packer, interleave
+
+if TYPE_CHECKING:
+    from specdec_core.models.native.structures import Weight
 
 
 class Linear:
     """``x @ weight.T + bias`` on the last dimension, ``[..., in] -> [..., out]``.
 
     On CPUs with bfloat16 instructions the weight is reordered once into the layout of the
-    matrix kernels, instead of anew at every call, which matters for the few rows of decoding.
+    matrix kernels, ours or oneDNN's, instead of anew at every call, which matters for the few
+    rows of decoding.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, packer: Packer | None = None
+    ) -> None:
         self.out_features = weight.shape[0]
         self._bias = bias
-        self._is_packed = _can_pack(weight)
-        if self._is_packed:
+        self._kernels = packer.kernels if packer is not None else None
+        self._weight: Tensor | PackedWeight
+        self._is_reordered = packer is None and _can_reorder(weight)
+        if packer is not None:
+            self._weight = packer.pack(weight, bias)
+        elif self._is_reordered:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 1)
         else:
             self._weight = weight.contiguous()
 
+    @property
+    def structure(self) -> Weight:
+        """What the compiled kernels read; only of a map made for them."""
+        return cast(PackedWeight, self._weight).structure
+
     def __call__(self, x: Tensor) -> Tensor:
         """Return ``[..., out]`` for `x` of shape ``[..., in]``."""
-        if not self._is_packed:
-            return functional.linear(x, self._weight, self._bias)
+        if self._kernels is not None:
+            return self._kernels.linear(x, self.structure)
+        if not self._is_reordered:
+            return functional.linear(x, cast(Tensor, self._weight), self._bias)
         rows = x.reshape(-1, x.shape[-1])
         out = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
         return cast(Tensor, out.view(*x.shape[:-1], self.out_features))
 
 
-def _can_pack(weight: Tensor) -> bool:
+class GatedLinear:
+    """``activation(x @ gate.T + gate_bias) * (x @ up.T + up_bias)``, as one product."""
+
+    def __init__(
+        self,
+        gate: Tensor,
+        up: Tensor,
+        biases: tuple[Tensor, Tensor] | None,
+        *,
+        is_silu: bool,
+        packer: Packer | None = None,
+    ) -> None:
+        self._is_silu = is_silu
+        self._kernels = packer.kernels if packer is not None else None
+        join = torch.cat if packer is None else interleave
+        self._linear = Linear(join((gate, up)), join(biases) if biases else None, packer)
+
+    @property
+    def structure(self) -> Weight:
+        """What the compiled kernels read; only of a map made for them."""
+        return self._linear.structure
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return ``[..., features]`` for `x` of shape ``[..., in]``."""
+        if self._kernels is not None:
+            return self._kernels.gated(x, self.structure, is_silu=self._is_silu)
+        gate, up = self._linear(x).chunk(2, dim=-1)
+        gate = functional.silu(gate) if self._is_silu else functional.gelu(gate, approximate="tanh")
+        return gate * up
+
+
+def _can_reorder(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or weight.dtype is not torch.bfloat16:
         return False
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call] # torch's own

@@ -31,24 +31,29 @@ def visible_rows(lengths: Sequence[int], ancestors: Sequence[BoolArray], total: 
     width = max(len(matrix) for matrix in ancestors)
     seen = np.zeros((len(lengths), width, total), dtype=np.bool_)
     for row, (length, matrix) in enumerate(zip(lengths, ancestors, strict=True)):
-        size = len(matrix)
+        size, num_pending = matrix.shape
         seen[row, :size, :length] = True
-        seen[row, :size, length : length + size] = matrix
+        seen[row, :size, length : length + num_pending] = matrix
         seen[row, size:, 0] = True
     return seen
 
 
 def within_window(
-    lengths: Sequence[int], positions: IntArray, total: int, window: int
+    lengths: Sequence[int],
+    positions: IntArray,
+    pending_positions: IntArray,
+    total: int,
+    window: int,
 ) -> BoolArray:
     """Return which rows lie inside a sliding window of each node, ``[B, N, total]``.
 
-    The window counts positions, not rows: siblings share a position.
+    The window counts positions, not rows: siblings share a position. `pending_positions` are
+    those of all pending nodes, this pass's last.
     """
     key_positions = np.broadcast_to(np.arange(total), (len(lengths), total)).copy()
     for row, length in enumerate(lengths):
-        pending = min(positions.shape[1], total - length)
-        key_positions[row, length : length + pending] = positions[row, :pending]
+        pending = min(pending_positions.shape[1], total - length)
+        key_positions[row, length : length + pending] = pending_positions[row, :pending]
     distance = positions[:, :, None] - key_positions[:, None, :]
     return distance < window
 
@@ -63,18 +68,21 @@ def additive_masks(
     num_groups: int,
     dtype: torch.dtype,
     device: torch.device,
+    pending_positions: IntArray,
 ) -> dict[int | None, Tensor | None]:
     """Return one additive mask ``[B, 1, G * N, total]`` per window, None where all is visible.
 
     Args:
         lengths: Committed rows per sequence.
-        ancestors: Ancestor matrix ``[n, n]`` per sequence, row = node, itself included.
+        ancestors: Ancestor matrix ``[n, M]`` per sequence, row = node of this pass, column =
+            pending node, itself included.
         positions: Position ids ``[B, N]``.
         total: Rows any query may look at.
         windows: Sliding windows of the model's layers, None for full attention.
         num_groups: Query heads per key head G, folded into the query dimension.
         dtype: Dtype of the mask.
         device: Device of the mask.
+        pending_positions: Position ids ``[B, M]`` of all pending nodes, this pass's last.
     """
     seen = visible_rows(lengths, ancestors, total)
     last_position = int(positions.max())
@@ -84,7 +92,7 @@ def additive_masks(
         full = _to_additive(seen, num_groups, dtype, device)
         masks = dict.fromkeys(windows, full)
     for window in narrow:
-        allowed = seen & within_window(lengths, positions, total, window)
+        allowed = seen & within_window(lengths, positions, pending_positions, total, window)
         masks[window] = _to_additive(allowed, num_groups, dtype, device)
     return masks
 

@@ -25,8 +25,8 @@ class RotaryTable:
         self, arch: Architecture, config: Any, dtype: torch.dtype, device: torch.device
     ) -> None:
         self._dtype, self._device = dtype, device
-        keys = {shape.rope for shape in arch.layers}
-        self._frequencies = {key: rope_frequencies(config, key) for key in keys}
+        self.keys = sorted({shape.rope for shape in arch.layers}, key=str)
+        self._frequencies = {key: rope_frequencies(config, key) for key in self.keys}
         self._num_rows = 0
         self._tables: dict[str | None, tuple[Tensor, Tensor]] = {}
 
@@ -35,12 +35,17 @@ class RotaryTable:
 
         Positions past the model's context are computed as well; refusing them is the caller's job.
         """
-        if last >= self._num_rows:
-            self._extend(max(_FIRST_ROWS, 2 * (last + 1)))
+        tables = zip(self.keys, self.tables(last), strict=True)
         return {
             key: (cos[positions].unsqueeze(2), sin[positions].unsqueeze(2))
-            for key, (cos, sin) in self._tables.items()
+            for key, (cos, sin) in tables
         }
+
+    def tables(self, last: int) -> list[tuple[Tensor, Tensor]]:
+        """Return cosine and signed sine ``[positions, d]`` up to `last` at least, by `keys`."""
+        if last >= self._num_rows:
+            self._extend(max(_FIRST_ROWS, 2 * (last + 1)))
+        return [self._tables[key] for key in self.keys]
 
     def _extend(self, num_rows: int) -> None:
         rows = torch.arange(num_rows, dtype=torch.float32)

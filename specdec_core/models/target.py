@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from specdec_core.models.cache import KVCache
 from specdec_core.models.layers import MLP, Attention, PassState, final_norm
 from specdec_core.models.linear import Linear
 from specdec_core.models.masks import additive_masks, tree_positions
+from specdec_core.models.native.build import Kernels, find_kernels
+from specdec_core.models.native.engine import Engine, can_run
+from specdec_core.models.native.weights import Packer
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.rotary import RotaryTable
 from specdec_core.models.weights import Checkpoint, TensorSource
@@ -68,6 +71,7 @@ class Target:
         identity: str,
         kind: ModelKind = "base",
         tokenizer: PreTrainedTokenizerBase | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         self.arch, self.identity, self.kind = arch, identity, kind
         self.dtype, self.device = dtype, device
@@ -76,11 +80,16 @@ class Target:
         self.embedding = tensors.get("model.embed_tokens.weight", shape)
         # A stored head counts even where the configuration calls it tied, as in the library.
         is_tied = arch.is_tied and "lm_head.weight" not in tensors
-        self.head = Linear(self.embedding if is_tied else tensors.get("lm_head.weight", shape))
-        self.attention = [Attention(arch, i, tensors) for i in range(arch.num_layers)]
-        self.mlp = [MLP(arch, i, tensors) for i in range(arch.num_layers)]
+        head = self.embedding if is_tied else tensors.get("lm_head.weight", shape)
+        packer = Packer(kernels) if kernels and can_run(arch, dtype, device) else None
+        self.head = Linear(head, packer=packer)
+        self.attention = [Attention(arch, i, tensors, packer) for i in range(arch.num_layers)]
+        self.mlp = [MLP(arch, i, tensors, packer) for i in range(arch.num_layers)]
         self.final_norm = final_norm(arch, tensors)
         self.rotary = RotaryTable(arch, config, dtype, device)
+        self.engine: Engine | None = None
+        if packer is not None:
+            self.engine = Engine(arch, packer.kernels, self.rotary, self.final_norm, self.head)
         # Rounded to the model's dtype, as the checkpoint was trained with.
         self.embed_scale = torch.tensor(arch.embed_scale).to(dtype).item()
 
@@ -124,7 +133,7 @@ class TargetView:
     Source: TSS (sparse target); halves are ours.
     """
 
-    def __init__(self, target: Target, skip: SkipConfig) -> None:
+    def __init__(self, target: Target, skip: SkipConfig, host: TargetView | None = None) -> None:
         skip.validate(target.num_layers)
         self.target, self.skip = target, skip
         self._plan: list[tuple[Attention | None, int, MLP | None]] = []
@@ -132,10 +141,11 @@ class TargetView:
         for layer in range(target.num_layers):
             attention = None if skip.skips_attention(layer) else target.attention[layer]
             mlp = None if skip.skips_mlp(layer) else target.mlp[layer]
-            self._plan.append((attention, slot, mlp))
+            self._plan.append((attention, host._plan[layer][1] if host else slot, mlp))
             slot += attention is not None
-        self._num_slots = slot
+        self._num_slots = host._num_slots if host else slot
         self._windows = {a.shape.window for a, _, _ in self._plan if a is not None}
+        self._blocks = target.engine.blocks(self._plan) if target.engine is not None else None
 
     @property
     def vocab_size(self) -> int:
@@ -151,6 +161,16 @@ class TargetView:
     def device(self) -> torch.device:
         """Device of weights and logits."""
         return self.target.device
+
+    def sparser(self, skip: SkipConfig) -> TargetView:
+        """Return the view that leaves out `skip` too and works on this view's own caches.
+
+        Rows that it writes lack the slots of what it skips: drop them before this view goes on.
+
+        Raises:
+            ConfigError: if a unit does not exist, or nothing would be left.
+        """
+        return TargetView(self.target, self.skip.union(skip), host=self)
 
     def new_cache(self, batch_size: int, capacity: int) -> KVCache:
         """Return an empty cache for `batch_size` sequences of `capacity` rows, pending included."""
@@ -214,13 +234,21 @@ class TargetView:
             Logits ``[B, N, V]`` in the model's dtype, N the largest tree; rows of absent nodes
             are undefined.
         """
-        tokens = np.zeros((len(trees), max(len(tree) for tree in trees)), dtype=np.int64)
-        for row, tree in enumerate(trees):
-            tokens[row, : len(tree)] = tree.tokens
-        hidden = self._run(
-            tokens, [tree.depths for tree in trees], [tree.ancestors() for tree in trees], cache
-        )
-        return self.target.head(self.target.final_norm(hidden))
+        return self._run_trees(trees, cache, [0] * len(trees))
+
+    @torch.inference_mode()
+    def extend(self, trees: Sequence[TokenTree], cache: KVCache) -> Tensor:
+        """Run the nodes of each tree that have no row yet, behind the pending rows of the others.
+
+        Args:
+            trees: One per sequence; its first nodes are those run since the last commit.
+            cache: Cache with their pending rows.
+
+        Returns:
+            Logits ``[B, N, V]`` of the new nodes, N the most of one tree; rows of absent nodes are
+            undefined.
+        """
+        return self._run_trees(trees, cache, cache.pending, is_continued=True)
 
     @torch.inference_mode()
     def watch_prompt(self, tokens: Sequence[int], watch: HalfObserver) -> None:
@@ -229,6 +257,30 @@ class TargetView:
         row = np.asarray([tokens], dtype=np.int64)
         triangle = np.tri(size, dtype=np.bool_)
         self._run(row, [range(size)], [triangle], self.new_cache(1, size), watch)
+
+    def _run_trees(
+        self,
+        trees: Sequence[TokenTree],
+        cache: KVCache,
+        firsts: Sequence[int],
+        *,
+        is_continued: bool = False,
+    ) -> Tensor:
+        """Return the logits ``[B, N, V]`` of every tree's nodes from its first new one on."""
+        pairs = list(zip(trees, firsts, strict=True))
+        tokens = np.zeros((len(trees), max(len(t) - first for t, first in pairs)), dtype=np.int64)
+        for row, (tree, first) in enumerate(pairs):
+            tokens[row, : len(tree) - first] = tree.tokens[first:]
+        depths = [tree.depths[first:] for tree, first in pairs]
+        ancestors = [tree.ancestors()[first:] for tree, first in pairs]
+        if self._blocks is not None:
+            positions = tree_positions(cache.lengths, depths)
+            cache.begin([len(depth) for depth in depths], is_continued=is_continued)
+            engine = cast(Engine, self.target.engine)
+            return engine.forward(self._blocks, self._embed(tokens), positions, ancestors, cache)
+        pending_depths = [tree.depths for tree in trees] if is_continued else None
+        hidden = self._run(tokens, depths, ancestors, cache, pending_depths=pending_depths)
+        return self.target.head(self.target.final_norm(hidden))
 
     def _append(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
         """Commit `sequences` as chains and return the logits after their last tokens, [B, V]."""
@@ -254,12 +306,18 @@ class TargetView:
         ancestors: Sequence[np.ndarray],
         cache: KVCache,
         watch: HalfObserver | None = None,
+        pending_depths: Sequence[Sequence[int]] | None = None,
     ) -> Tensor:
-        """Return the residual stream before the final norm, ``[B, N, hidden]``."""
+        """Return the residual stream before the final norm, ``[B, N, hidden]``.
+
+        `pending_depths` counts the nodes of earlier passes over the same trees too; None if there
+        are none.
+        """
         target, arch = self.target, self.target.arch
+        is_continued = pending_depths is not None
         positions = tree_positions(cache.lengths, depths)
         lengths = list(cache.lengths)
-        total = cache.begin([len(depth) for depth in depths])
+        total = cache.begin([len(depth) for depth in depths], is_continued=is_continued)
         masks = additive_masks(
             lengths,
             ancestors,
@@ -269,12 +327,13 @@ class TargetView:
             num_groups=arch.num_heads // arch.num_kv_heads,
             dtype=target.dtype,
             device=target.device,
+            pending_positions=tree_positions(lengths, pending_depths)
+            if pending_depths is not None
+            else positions,
         )
         on_device = torch.from_numpy(positions).to(target.device)
         state = PassState(cache, masks, target.rotary.at(on_device, int(positions.max())))
-        x = functional.embedding(torch.from_numpy(tokens).to(target.device), target.embedding)
-        if target.embed_scale != 1.0:
-            x = x * target.embed_scale
+        x = self._embed(tokens)
         for layer, (attention, slot, mlp) in enumerate(self._plan):
             if attention is not None:
                 delta = attention(x, state, slot)
@@ -287,6 +346,12 @@ class TargetView:
                     watch(SkipUnit(layer, UnitKind.MLP), x, delta)
                 x = x + delta
         return x
+
+    def _embed(self, tokens: np.ndarray) -> Tensor:
+        """Return the scaled embeddings ``[B, N, hidden]``."""
+        target = self.target
+        x = functional.embedding(torch.from_numpy(tokens).to(target.device), target.embedding)
+        return x if target.embed_scale == 1.0 else x * target.embed_scale
 
 
 def _without_prefix(prompt: Sequence[int], prefix: PrefixCache, skip: SkipConfig) -> list[int]:
@@ -343,7 +408,7 @@ def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
         UnsupportedModelError: if the checkpoint uses a feature the engine lacks.
     """
     arch, config = read_architecture(model.folder)
-    tokenizer = _load_tokenizer(model.folder)
+    tokenizer = load_tokenizer(model.folder)
     kind, place = torch_dtype(dtype), torch_device(device)
     with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
         target = Target(
@@ -355,12 +420,18 @@ def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
             identity=model.identity,
             kind=model.kind,
             tokenizer=tokenizer,
+            kernels=find_kernels(),
         )
         tensors.refuse_unread()
     return target
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        ConfigError: if it cannot be loaded.
+    """
     from transformers import AutoTokenizer
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -12,6 +11,7 @@ from pydantic import Field
 from specdec_core.config.base import Record
 from specdec_core.errors import ConfigError
 from specdec_core.models.target import TargetView
+from specdec_core.randomness import shuffling_generator
 from specdec_core.tree.token_tree import TokenTree
 
 _WARM_UP = 2
@@ -64,7 +64,7 @@ def measure_step_time(
             f"step time of nodes {list(nodes)}, context {context}, {repeats} repeats: all must be "
             "at least 1"
         )
-    rng = random.Random(0)
+    rng = shuffling_generator(0)
     cache = view.new_cache(1, context + sizes[-1])
     view.prefill([rng.choices(range(view.vocab_size), k=context)], cache)
     trees = {n: TokenTree.chain(0, rng.choices(range(view.vocab_size), k=n - 1)) for n in sizes}

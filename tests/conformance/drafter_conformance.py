@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from specdec_core.config.drafters import DrafterConfig
+from specdec_core.config.drafters import DrafterConfig, NoDrafter
+from specdec_core.config.sampling import parse_sampling
 from specdec_core.decoding import (
     DRAFTERS,
     DraftBudget,
@@ -19,11 +20,26 @@ from specdec_core.decoding import (
     make_drafter,
     replay,
 )
+from specdec_core.decoding.drafter import CacheBorrower
 from specdec_core.errors import ConfigError
-from tests.doubles import ScriptedView, random_view, slow_greedy
+from tests.doubles import ScriptedView, random_view, slow_greedy, table_view
 
 SEEDS = range(12)
 NUM_ROWS = 8
+SAMPLED = (
+    "temperature=0.9,top_p=0.9,verification=match",
+    "temperature=1.5,top_k=4,min_p=0.05,repetition_penalty=1.3,seed=7,verification=match",
+    "repetition_penalty=1.5,presence_penalty=0.5",
+)
+
+
+def lend(drafter: Drafter, view: ScriptedView, sequence: Sequence[int]) -> None:
+    """Hand a drafter that shares it the target's cache of `sequence`, as the loop does."""
+    if drafter.needs.shares_cache:
+        cache = view.new_cache(1, len(sequence) + drafter.needs.max_nodes)
+        if len(sequence) > 1:
+            view.prefill([sequence[:-1]], cache)
+        cast(CacheBorrower, drafter).borrow(cache)
 
 
 class DrafterConformance:
@@ -39,6 +55,10 @@ class DrafterConformance:
     def drafter(self) -> Drafter:
         """Return a new drafter; override where it needs more than tokens."""
         return make_drafter(self.config, DrafterContext())
+
+    def drafter_for(self, view: ScriptedView) -> Drafter:
+        """Return a new drafter for a target; override where it needs the target itself."""
+        return self.drafter()
 
     def view(self, seed: int) -> ScriptedView:
         """Return a target; vocabularies of 3 to 8 ids, every other one with tied logits."""
@@ -59,7 +79,7 @@ class DrafterConformance:
         **options: Any,
     ) -> list[Generation]:
         """Decode with a new drafter per prompt."""
-        drafters = [self.drafter() for _ in prompts]
+        drafters = [self.drafter_for(view) for _ in prompts]
         return generate(
             view, prompts, drafters, max_new_tokens=max_new_tokens, eos_ids=eos_ids, **options
         )
@@ -83,6 +103,29 @@ class DrafterConformance:
             (alone,) = self.run(view, [prompt], 20, eos_ids)
             assert (result.token_ids, result.trace) == (alone.token_ids, alone.trace)
 
+    @pytest.mark.parametrize("text", SAMPLED)
+    @pytest.mark.parametrize("batch_size", [1, 3])
+    def test_a_sampled_output_is_that_of_plain_sampling_with_the_same_seeds(
+        self, batch_size: int, text: str
+    ) -> None:
+        sampling = parse_sampling(text)
+        for seed in SEEDS:
+            view = self.view(seed)
+            prompts = self.prompts(seed, view, batch_size)
+            seeds = [seed + 10 * index for index in range(batch_size)]
+            results = self.run(view, prompts, 20, [0], sampling=sampling, seeds=seeds)
+            for prompt, own, result in zip(prompts, seeds, results, strict=True):
+                (plain,) = generate(
+                    view,
+                    [prompt],
+                    [make_drafter(NoDrafter())],
+                    max_new_tokens=20,
+                    eos_ids=[0],
+                    sampling=sampling,
+                    seeds=[own],
+                )
+                assert result.token_ids == plain.token_ids
+
     @pytest.mark.parametrize("limit", range(1, 10))
     def test_a_limit_is_met_exactly_and_never_passed(self, limit: int) -> None:
         for seed in SEEDS:
@@ -98,7 +141,7 @@ class DrafterConformance:
                     done += committed
 
     @pytest.mark.parametrize("seed", SEEDS)
-    @pytest.mark.parametrize("num_stops", [1, 2])
+    @pytest.mark.parametrize("num_stops", [1, 2, 3])
     def test_every_stop_token_ends_the_output_wherever_it_is_accepted(
         self, seed: int, num_stops: int
     ) -> None:
@@ -111,6 +154,49 @@ class DrafterConformance:
             assert list(result.token_ids) == expected
             is_stopped = expected[-1] in stops
             assert result.finish_reason == ("stop_token" if is_stopped else "length")
+
+    @pytest.mark.parametrize("batch_size", [1, 3])
+    def test_an_output_can_end_at_every_place_of_an_accepted_run(self, batch_size: int) -> None:
+        # The target writes 1, 2, 3, 4, 0 over and over, so that long drafts are accepted; a stop
+        # string ends the output after any number of tokens, mostly inside such a run.
+        view = table_view({token: (token + 1) % 5 for token in range(5)}, vocab_size=5)
+        prompts = [[0, 1, 2, 3, 4, 0, 1, 2][: 8 - 3 * index] for index in range(batch_size)]
+        cuts = accepted = 0
+        for length in range(1, 26):
+            results = self.run(
+                view, prompts, 40, stop_check=lambda o, n=length: n if len(o) >= n else None
+            )
+            for prompt, result in zip(prompts, results, strict=True):
+                expected = slow_greedy(view.logits_after, prompt, length)
+                assert list(result.token_ids) == expected
+                assert result.finish_reason == "stop_string"
+                accepted += sum(result.trace.accepted)
+                cuts += result.trace.accepted[-1:] == result.trace.committed[-1:] != ()
+        assert cuts > 0 or accepted == 0
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_the_last_positions_of_the_target_can_be_written(self, seed: int) -> None:
+        view = self.view(seed)
+        for prompt in self.prompts(seed, view, 3):
+            view.max_positions = len(prompt) + 12
+            (result,) = self.run(view, [prompt], 12)
+            assert list(result.token_ids) == slow_greedy(view.logits_after, prompt, 12)
+
+    def test_drafts_are_accepted_unequally_in_a_batch(self) -> None:
+        """Everything else here would hold of a drafter that never drafts."""
+        if self.config.method == "none":
+            return
+        accepted = rejected = unequal = 0
+        for seed in SEEDS:
+            view = self.view(seed)
+            traces = [each.trace for each in self.run(view, self.prompts(seed, view, 3), 30)]
+            unequal += len({trace.accepted for trace in traces}) > 1
+            for trace in traces:
+                accepted += sum(trace.accepted)
+                pairs = zip(trace.depth, trace.accepted, strict=True)
+                rejected += sum(depth > num for depth, num in pairs)
+        assert accepted > 0
+        assert unequal > 0 or rejected == 0
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_counts_agree_with_the_output(self, seed: int) -> None:
@@ -139,12 +225,13 @@ class DrafterConformance:
     def test_proposals_keep_every_budget_and_repeat_themselves(self, seed: int) -> None:
         view = self.view(seed)
         (prompt,) = self.prompts(seed, view, 1)
-        drafter = self.drafter()
+        drafter = self.drafter_for(view)
         (result,) = generate(view, [prompt], [drafter], max_new_tokens=20, eos_ids=())
         sequence = [*prompt, *result.token_ids]
         for max_nodes in (0, 1, 2, 5, 200):
             for max_depth in (0, 1, 2, 200):
                 budget = DraftBudget(max_nodes, max_depth)
+                lend(drafter, view, sequence)
                 proposal = drafter.propose(sequence, budget)
                 tree = proposal.candidates
                 assert tree.tokens[0] == sequence[-1]
@@ -154,12 +241,12 @@ class DrafterConformance:
                 assert drafter.propose(sequence, budget) == proposal
 
     def test_one_unrepeated_token_is_a_legal_prompt_to_propose_for(self) -> None:
-        drafter = self.drafter()
+        drafter = self.drafter_for(self.view(0))
         drafter.reset([2])
         assert drafter.propose([2], DraftBudget(64, 64)).candidates.num_drafted == 0
 
     def test_needs_are_consistent(self) -> None:
-        needs = self.drafter().needs
+        needs = self.drafter_for(self.view(0)).needs
         assert (needs.rows == "none" and needs.max_drafting == 0) == (needs.top_k == 0)
         assert needs.max_nodes >= 0
 
@@ -167,7 +254,7 @@ class DrafterConformance:
     def test_reset_forgets_exactly_what_the_state_scope_says(self, seed: int) -> None:
         view = self.view(seed)
         prompts = self.prompts(seed, view, 3)
-        drafter = self.drafter()
+        drafter = self.drafter_for(view)
         fresh = self.run(view, prompts, 20)
         for index in (2, 0, 1, 2):
             (again,) = generate(view, [prompts[index]], [drafter], max_new_tokens=20, eos_ids=())
@@ -181,7 +268,9 @@ class DrafterConformance:
             if DRAFTERS.needs(self.config).is_replayable:
                 return  # it could be replayed, at the cost of running its own model
             with pytest.raises(ConfigError, match="cannot be replayed"):
-                replay(self.drafter(), [0], [1], [[1]], max_new_tokens=1, vocab_size=3)
+                replay(
+                    self.drafter_for(self.view(0)), [0], [1], [[1]], max_new_tokens=1, vocab_size=3
+                )
             return
         view = self.view(seed)
         for eos_ids in ((), (seed % view.vocab_size,)):
@@ -189,7 +278,7 @@ class DrafterConformance:
                 for limit in (1, 2, 7, 30):
                     (result,) = self.run(view, [prompt], limit, eos_ids, num_top_k=NUM_ROWS)
                     trace = replay(
-                        self.drafter(),
+                        self.drafter_for(view),
                         prompt,
                         result.token_ids,
                         result.top_k,

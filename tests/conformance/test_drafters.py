@@ -32,5 +32,9 @@ class TestTokenRecyclingChain(DrafterConformance):
     config = TokenRecycling(top_k=1, num_nodes=8, max_depth=8, update="path")
 
 
+class TestTokenRecyclingPrompt(DrafterConformance):
+    config = TokenRecycling(num_nodes=6, prompt_bigrams=True, update="path")
+
+
 class TestTokenRecyclingRun(DrafterConformance):
-    config = TokenRecycling(top_k=3, num_nodes=20, state_scope="run")
+    config = TokenRecycling(top_k=3, num_nodes=20, prompt_bigrams=True, state_scope="run")

@@ -9,6 +9,10 @@ import pytest
 import torch
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
+from specdec_core.config.ptd import Ptd
+from specdec_core.config.retrieval import SuffixAutomaton
+from specdec_core.config.sampling import parse_sampling
+from specdec_core.config.window_drafters import Lookahead, SelfDraft
 from specdec_core.decoding import generate, make_drafter, replay
 from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import FAMILIES, tiny_library_model, tiny_target
@@ -23,6 +27,12 @@ CONFIGS = (
     PromptLookup(),
     TokenRecycling(),
     TokenRecycling(update="path", num_nodes=12),
+    SuffixAutomaton(),
+    SuffixAutomaton(fallback="none"),
+    Lookahead(window=4, ngram=4, guesses=4),
+    SelfDraft(branch_num=3, branch_len=4, context_ngram=3),
+    Ptd(),
+    Ptd(profile="paper", width=2, depth=3, candidates=16),
 )
 
 
@@ -65,6 +75,23 @@ def test_the_output_is_the_librarys_own_alone_and_in_a_batch(family, seed, confi
                 vocab_size=VOCAB_SIZE,
             )
             assert trace == result.trace
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sampled_outputs_are_those_of_plain_sampling_alone_and_in_a_batch(family):
+    view = dense_view(family, 1)
+    text = "temperature=1.3,top_p=0.95,repetition_penalty=1.2,seed=3,verification=match"
+    options = {"max_new_tokens": LIMIT, "eos_ids": (), "sampling": parse_sampling(text)}
+    seeds = range(len(PROMPTS))
+    plain = [
+        generate(view, [prompt], [make_drafter(NoDrafter())], seeds=[seed], **options)[0]
+        for seed, prompt in zip(seeds, PROMPTS, strict=True)
+    ]
+    assert len({result.token_ids for result in plain}) == len(PROMPTS)
+    garbage = [GarbageDrafter(seed, VOCAB_SIZE) for seed in seeds]
+    for drafters in (garbage, *([make_drafter(config) for _ in PROMPTS] for config in CONFIGS)):
+        results = generate(view, PROMPTS, drafters, seeds=seeds, **options)
+        assert [r.token_ids for r in results] == [r.token_ids for r in plain]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

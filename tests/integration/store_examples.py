@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from db.cells import BenchmarkCell, CellFigures, CellSample, Certificate
 from db.schemas import (
-    BenchmarkCell,
     CalibrationRecord,
-    CellFigures,
-    CellSample,
     HeldoutComparison,
     Interval,
     ProfileScores,
@@ -189,9 +187,8 @@ def cell(run_id: str, **changes: Any) -> BenchmarkCell:
         "domain": "translation",
         "drafter": "prompt-lookup",
         "status": "done",
-        "figures": CellFigures(
-            num_items=1, num_tokens=9, acceptance_length=3.0, tokens_per_s=72.0, num_identical=1
-        ),
+        "certificate": Certificate(level="up-to-ties", num_items=1, num_identical=1, tie_gap=0.25),
+        "figures": CellFigures(num_items=1, num_tokens=9, acceptance_length=3.0, tokens_per_s=72.0),
         "samples": (
             CellSample(
                 item_id="de-1",

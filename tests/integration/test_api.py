@@ -10,9 +10,11 @@ from fastapi import APIRouter, Request
 from fastapi.testclient import TestClient
 
 from db.api.app import create_app
+from db.cells import CellDifference, Certificate
 from db.models import SCHEMA_REVISION
 from db.schemas import EvaluationRow, RunRecord, SkipProfile
 from db.store import Store
+from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.settings import Settings
 from specdec_core.records import SampleResult
 from tests.integration import store_examples as examples
@@ -204,6 +206,46 @@ def test_benchmarks_and_calibrations_are_listed(client: TestClient, store: Store
     assert client.get("/api/v1/calibrations?hardware=gpu").json()["total"] == 0
 
 
+def test_both_outputs_of_one_prompt_come_token_by_token(client: TestClient, store: Store) -> None:
+    run = examples.make_run(store, kind="benchmark")
+    plain, drafted = examples.request(drafter=NoDrafter()), examples.request()
+    store.evaluations.put(plain, examples.result(plain))
+    wrong = examples.sample("de-2", token_ids=(3, 1, 5))
+    samples = (examples.sample("de-1"), wrong)
+    store.evaluations.put(drafted, examples.result(drafted, samples=samples))
+    difference = CellDifference(
+        item_id="de-2", position=2, expected_token=4, token=5, gap=0.1, kind="tie"
+    )
+    cell = examples.cell(
+        run.id,
+        drafter="token-recycling",
+        evaluation_key=drafted.key,
+        baseline_key=plain.key,
+        is_lossless=False,
+        certificate=Certificate(
+            level="lossy",
+            num_items=2,
+            num_identical=1,
+            num_ties=1,
+            tie_gap=0.25,
+            differences=(difference,),
+        ),
+    )
+    store.benchmarks.put(cell)
+    asked = {"run_id": run.id, "domain": "translation", "drafter": "token-recycling"}
+    url = "/api/v1/benchmarks/outputs"
+    body = client.get(url, params={**asked, "item_id": "de-2"}).json()
+    assert body["method"]["token_ids"] == [3, 1, 5]
+    assert body["baseline"]["token_ids"] == [3, 1, 4, 1, 5, 9, 2, 6, 262143]
+    assert CellDifference.model_validate(body["difference"]) == difference
+    assert (body["is_lossless"], body["is_synthetic"]) == (False, False)
+    assert client.get(url, params={**asked, "item_id": "de-1"}).json()["difference"] is None
+    missing = client.get(url, params={**asked, "item_id": "de-3"})
+    assert "no outputs for item 'de-3'" in problem(missing, 404, "item-not-found")["detail"]
+    missing = client.get(url, params={**asked, "drafter": "none", "item_id": "de-1"})
+    assert "has no cell" in problem(missing, 404, "cell-not-found")["detail"]
+
+
 def test_other_routers_share_the_application_and_its_store(store: Store) -> None:
     router = APIRouter()
 
@@ -233,7 +275,7 @@ def test_openapi_describes_every_route(client: TestClient) -> None:
         if path.startswith("/api/v1")
         for operation in item.values()
     ]
-    assert len(operations) == 12
+    assert len(operations) == 13
     for operation in operations:
         assert operation["summary"]
         assert set(operation["tags"]) <= tags

@@ -106,6 +106,30 @@ def test_answer_that_did_not_hold_is_said(client: TestClient, store: Store) -> N
     assert "distinct bigrams fell from 0.90 to 0.50" in html
 
 
+def test_the_leaderboard_shows_a_benchmark_and_its_csv(client: TestClient, store: Store) -> None:
+    empty = client.get("/leaderboard")
+    assert (empty.status_code, "No benchmark yet" in empty.text) == (200, True)
+    run = store_examples.make_run(store, kind="benchmark", name="spec-bench")
+    store.benchmarks.put(store_examples.cell(run.id, is_lossless=False))
+    store.benchmarks.put(store_examples.cell(run.id, drafter=examples.HOSTILE))
+    notes = {"notes": ["1 of 8 items are not in the speed-up"]}
+    store.runs.update(run.id, status="completed", summary=notes)
+    html = client.get(f"/leaderboard?run={run.id}").text
+    for text in ("Benchmark spec-bench", "prompt-lookup [lossy]", "up-to-ties", notes["notes"][0]):
+        assert text in html, text
+    assert "<script>alert" not in html
+    lines = csv.DictReader(
+        io.StringIO(client.get(f"/dashboards/leaderboard.csv?run={run.id}").text)
+    )
+    (first, _) = lines
+    assert (first["run_id"], first["drafter"], first["is_lossless"]) == (
+        run.id,
+        "prompt-lookup",
+        "False",
+    )
+    assert client.get("/leaderboard?run=none").status_code == 404
+
+
 def test_hostile_text_is_escaped(client: TestClient, store: Store) -> None:
     def hostile(run_id: str) -> Any:
         texts = {name: examples.HOSTILE for name in ("prompt", "dense_text", "sparse_text")}

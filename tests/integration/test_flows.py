@@ -27,7 +27,7 @@ from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from specdec_core.models.tiny import write_tiny_checkpoint
-from tasks.benchmark import BenchmarkReport
+from tasks.benchmark_report import BenchmarkReport
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.sinks import NullTracker
@@ -79,7 +79,7 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
         (tss_search, SearchConfig, set()),
         (calibrate, CalibrationConfig, set()),
         (benchmark, BenchmarkConfig, set()),
-        (nightly_benchmark, BenchmarkConfig, {"skip", "suite"}),
+        (nightly_benchmark, BenchmarkConfig, {"skip", "suite", "verify", "preset"}),
     ],
     ids=["tss-search", "calibrate", "benchmark", "nightly-benchmark"],
 )

@@ -16,6 +16,7 @@ CONFIGS = st.one_of(
         num_nodes=st.integers(1, 30),
         max_depth=st.integers(1, 8),
         update=st.just("path"),
+        prompt_bigrams=st.booleans(),
         state_scope=st.sampled_from(["prompt", "run"]),
     ),
 )

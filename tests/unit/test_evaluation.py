@@ -4,6 +4,7 @@ import pytest
 
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.sampling import parse_sampling
 from specdec_core.data.records import Suite, SuiteItem
 from specdec_core.data.templates import get_template
 from specdec_core.errors import ConfigError, SearchCancelledError
@@ -74,6 +75,26 @@ def test_replay_in_a_batch_equals_decoding_one_by_one(target, skip, drafter):
     assert sum(sample.trace.accepted != () for sample in alone.samples) > 0
 
 
+SAMPLED = parse_sampling("temperature=0.9,top_p=0.95,seed=5")
+
+
+@pytest.mark.parametrize("drafter", ["prompt-lookup:max_ngram=1", "token-recycling:update=path"])
+def test_a_sampled_item_has_its_own_seed_wherever_it_is_decoded(target, drafter):
+    config = {"drafter": parse_drafter(drafter), "sampling": SAMPLED}
+    alone = evaluate(request_for(target, **config), target, SUITE)
+    replayed = evaluate(request_for(target, mode="replay", batch_size=3, **config), target, SUITE)
+    assert without_seconds(replayed.samples) == without_seconds(alone.samples)
+    ids = tuple(item.id for item in reversed(ITEMS[1:]))
+    backwards = evaluate(request_for(target, item_ids=ids, batch_size=2, **config), target, SUITE)
+    outputs = {sample.item_id: sample.token_ids for sample in alone.samples}
+    assert {s.item_id: s.token_ids for s in backwards.samples} == {i: outputs[i] for i in ids}
+    greedy = evaluate(request_for(target), target, SUITE)
+    assert [s.token_ids for s in greedy.samples] != list(outputs.values())
+    other = SAMPLED.model_copy(update={"seed": 6})
+    again = evaluate(request_for(target, **{**config, "sampling": other}), target, SUITE)
+    assert [s.token_ids for s in again.samples] != list(outputs.values())
+
+
 def test_summary_is_the_sum_of_its_samples(target):
     result = evaluate(request_for(target), target, SUITE)
     samples, summary = result.samples, result.summary
@@ -115,6 +136,10 @@ def test_stop_string_ends_decoding_at_its_first_token(target):
         (
             {"mode": "replay", "drafter": parse_drafter("token-recycling")},
             "cannot be replayed: use mode 'decode'",
+        ),
+        (
+            {"mode": "replay", "sampling": parse_sampling("temperature=1,verification=residual")},
+            "verification=residual depend on the drafts",
         ),
         (
             {"batch_size": 2, "drafter": parse_drafter("token-recycling:state_scope=run")},

@@ -1,5 +1,31 @@
 """One module per drafting method; importing this package registers them all."""
 
-from specdec_core.decoding.drafters import none, prompt_lookup, token_recycling
+from specdec_core.decoding.drafters import (
+    draft_model,
+    draft_tree,
+    layer_skip,
+    lookahead,
+    none,
+    prompt_lookup,
+    ptd,
+    rest,
+    self_draft,
+    suffix_automaton,
+    synthetic,
+    token_recycling,
+)
 
-__all__ = ["none", "prompt_lookup", "token_recycling"]
+__all__ = [
+    "draft_model",
+    "draft_tree",
+    "layer_skip",
+    "lookahead",
+    "none",
+    "prompt_lookup",
+    "ptd",
+    "rest",
+    "self_draft",
+    "suffix_automaton",
+    "synthetic",
+    "token_recycling",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from specdec_core.config.drafters import TokenRecycling
 from specdec_core.decoding.context import DrafterContext
@@ -29,12 +30,14 @@ class TokenRecyclingDrafter:
 
     Source: Token Recycling, sections on the adjacency matrix and the static tree. The paper's
     matrix starts as zeros and lives across requests; ours starts empty, and lives across requests
-    only if the state scope is ``run``.
+    only if the state scope is ``run``. Learning from the prompt is ours.
     """
 
     def __init__(self, config: TokenRecycling, context: DrafterContext) -> None:  # noqa: ARG002
         self.needs = self.needs_for(config)
         self._is_kept_between_requests = config.state_scope == "run"
+        self._learns_prompt = config.prompt_bigrams
+        self._top_k = config.top_k
         self._successors: dict[int, Sequence[int]] = {}
         self._shape = recycling_tree(config.top_k, config.num_nodes, config.max_depth)
 
@@ -44,9 +47,16 @@ class TokenRecyclingDrafter:
         return DrafterNeeds(max_nodes=config.num_nodes, rows=config.update, top_k=config.top_k)
 
     def reset(self, prompt: Sequence[int], seed: int = 0) -> None:  # noqa: ARG002 - not random
-        """Begin a request; forget the last one unless the state scope is the run."""
+        """Begin a request; forget the last one unless the state scope is the run.
+
+        With `prompt_bigrams` what follows a token in the prompt goes before what is known of it.
+        """
         if not self._is_kept_between_requests:
             self._successors.clear()
+        if self._learns_prompt:
+            for token, followers in _followers(prompt).items():
+                row = dict.fromkeys((*followers, *self._successors.get(token, ())))
+                self._successors[token] = tuple(row)[: self._top_k]
 
     def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
         """Return the shape, as far as successors are known and the budget goes."""
@@ -71,6 +81,14 @@ class TokenRecyclingDrafter:
     def observe(self, outcome: StepOutcome) -> None:
         """Learn the offered rows, later ones over earlier ones."""
         self._successors.update(zip(outcome.row_tokens, outcome.top_k, strict=True))
+
+
+def _followers(tokens: Sequence[int]) -> dict[int, dict[int, None]]:
+    """Return for each token what followed it, distinct, the last time first."""
+    found: dict[int, dict[int, None]] = {}
+    for token, follower in reversed(list(pairwise(tokens))):
+        found.setdefault(token, {}).setdefault(follower)
+    return found
 
 
 def recycling_tree(top_k: int, num_nodes: int, max_depth: int) -> StaticTree:

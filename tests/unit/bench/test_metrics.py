@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specdec_core.bench.metrics import (
     AcceptanceCounts,
+    acceptance_by_output_position,
     count_acceptance,
     mean_request_acceptance_length,
 )
@@ -137,3 +138,23 @@ def test_counts_add_up_and_efficiency_is_the_mean_of_accepted_tokens(several):
 def test_the_module_works_without_torch():
     code = "import sys, specdec_core.bench.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_drafting_nodes_are_counted_beside_candidates():
+    riding = trace([1, 0], [2, 2], drafted=[6, 4]).model_copy(update={"drafting": (30, 10)})
+    counts = count_acceptance([riding, trace([0, 0], [1, 0])])
+    # 40 nodes rode along in 4 steps; 6 + 4 + 1 + 0 were candidates.
+    assert (counts.num_drafting, counts.mean_drafting_nodes) == (40, 10.0)
+    assert counts.mean_drafted_nodes == 11 / 4
+    assert (counts + counts).num_drafting == 80
+
+
+def test_acceptance_by_output_position_shows_a_drafter_that_turns_bad():
+    # Positions at which steps begin: 1, 5, 9, 13, 17 (4 tokens each), then 21, 22, .., 28.
+    good_then_bad = trace([3] * 5 + [0] * 8, [3] * 13)
+    runs = acceptance_by_output_position([good_then_bad], 10)
+    assert runs == (4.0, 4.0, 1.0)
+    late = trace([0], [0], committed=[25])
+    assert acceptance_by_output_position([late, good_then_bad], 10) == (37 / 4, 4.0, 1.0)
+    assert acceptance_by_output_position([late], 1) == (None, 25.0)
+    assert acceptance_by_output_position([], 10) == ()

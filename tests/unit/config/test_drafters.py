@@ -29,14 +29,25 @@ def test_text_form_leaves_out_defaults():
     st.integers(1, 1024),
     st.sampled_from(["all", "path"]),
     st.sampled_from(["prompt", "run"]),
+    st.booleans(),
 )
-def test_text_form_reads_back(top_k, num_nodes, update, scope):
-    config = TokenRecycling(top_k=top_k, num_nodes=num_nodes, update=update, state_scope=scope)
+def test_text_form_reads_back(top_k, num_nodes, update, scope, prompt_bigrams):
+    config = TokenRecycling(
+        top_k=top_k,
+        num_nodes=num_nodes,
+        update=update,
+        state_scope=scope,
+        prompt_bigrams=prompt_bigrams,
+    )
     assert parse_drafter(format_drafter(config)) == config
 
 
 def test_every_method_has_a_text_form():
-    assert all(parse_drafter(name).method == name for name in METHODS)
+    for name, options in METHODS.items():
+        required = [key for key, field in options.model_fields.items() if field.is_required()]
+        config = parse_drafter(f"{name}:{','.join(f'{key}=x' for key in required)}")
+        assert config.method == name
+        assert parse_drafter(format_drafter(config)) == config
 
 
 @pytest.mark.parametrize(

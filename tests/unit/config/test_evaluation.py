@@ -2,6 +2,8 @@ import pytest
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup
 from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.retrieval import Rest
+from specdec_core.config.sampling import Sampling
 
 BASE = EvaluationRequest(
     target="path:/models/a",
@@ -32,6 +34,9 @@ def test_key_is_a_sha256_in_hex():
         {"skip": ""},
         {"drafter": NoDrafter()},
         {"drafter": PromptLookup(num_tokens=4)},
+        {"drafter_data": "other tokens"},
+        {"sampling": Sampling(temperature=0.5)},
+        {"sampling": Sampling(seed=1)},
         {"suite_hash": "suite-b"},
         {"domain": "rag"},
         {"template_hash": "template-b"},
@@ -57,11 +62,21 @@ def test_locations_do_not_change_the_key(change):
     assert BASE.model_copy(update=change).key == BASE.key
 
 
+def test_where_a_datastore_lies_does_not_change_the_key_but_what_it_holds_does():
+    here, there = (
+        BASE.model_copy(update={"drafter": Rest(datastore=path), "drafter_data": "tokens"})
+        for path in ("/here", "/there")
+    )
+    assert here.key == there.key
+    assert here.model_copy(update={"drafter_data": "others"}).key != here.key
+    assert here.model_copy(update={"drafter": Rest(datastore="/x", num_nodes=8)}).key != here.key
+
+
 def test_every_field_is_covered_by_one_of_the_two_tests_above():
     determining = {
         "target_identity", "dtype", "skip", "drafter", "suite_hash", "domain", "template_hash",
         "item_ids", "max_new_tokens", "repetition", "stop_policy", "batch_size", "mode", "is_timed",
-        "record_gaps", "code_version",
+        "record_gaps", "code_version", "drafter_data", "sampling",
     }  # fmt: skip
     assert set(EvaluationRequest.model_fields) == determining | {"target", "suite", "device"}
 

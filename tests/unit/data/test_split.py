@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec_core.data.split import split
+from specdec_core.data.split import sample_ids, split
 from specdec_core.data.suites import Suite, SuiteItem
 from specdec_core.errors import DataError
 
@@ -68,3 +68,14 @@ def test_too_few_items_says_how_many_there_are():
 def test_parts_that_are_too_small_are_refused(num_selection, num_heldout):
     with pytest.raises(DataError, match="needs at least 1 and 2"):
         split(_suite(9), num_selection, num_heldout)
+
+
+def test_a_sample_mixes_neighbours_and_grows_without_losing_items():
+    suite = _suite(40)
+    drawn = sample_ids(suite, 10)
+    assert sample_ids(suite, 20)[:10] == drawn
+    assert sorted(drawn) != [f"i{n:02d}" for n in range(10)]
+    turned = Suite.of("turned", "qa", reversed(suite.items), "memory")
+    assert sample_ids(turned, 10) == drawn
+    with pytest.raises(DataError, match="'small' has 40 items, 41 were asked for"):
+        sample_ids(suite, 41)

@@ -185,3 +185,54 @@ def test_first_turn_and_its_reference_of_a_conversation():
     assert (item.prompt, item.alternatives) == ("one", ())
     assert SuiteItem("a", "chat", ("one", "two"), ("first", "")).alternatives == ("first",)
     assert SuiteItem("a", "qa", ("one",), ("x", "y")).alternatives == ("x", "y")
+
+
+def conversation(row, number, category):
+    changes = {"domain": "mt_bench", "metric": None, "reference": None}
+    return row(number, **changes, meta={"category": category})
+
+
+def test_a_public_set_is_found_by_name_where_domains_are(write_suite, row, isolated):
+    rows = [conversation(row, 1, "writing"), conversation(row, 2, "math")]
+    path = write_suite("clone/shared/data/spec_bench/mt_bench.jsonl", rows)
+    suite = load_suite("chat", "spec_bench/mt_bench")
+    assert (suite.name, suite.source) == ("spec_bench/mt_bench", str(path))
+    assert load_suite("chat", suite.source).items == suite.items
+
+
+@pytest.mark.usefixtures("isolated")
+def test_packaged_prompts_stand_in_for_a_public_set_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        suite = load_suite("math", "gsm8k/test")
+    assert suite.name == "builtin/math"
+    assert "public set gsm8k/test is not here: packaged math prompts stand in" in caplog.text
+    assert load_suite("math", "gsm8k/test", Path("builtin")).name == "builtin/math"
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_name_that_is_no_public_set_is_refused_with_the_nearest():
+    with pytest.raises(DataError, match=r"'gsm8k/tests' does not exist \(did you mean 'gsm8k/test"):
+        load_suite("math", "gsm8k/tests")
+
+
+@pytest.mark.usefixtures("isolated")
+def test_one_category_of_a_suite_reads_back_and_has_a_hash_of_its_own(write_suite, row):
+    categories = ["writing", "math", "writing"]
+    rows = [conversation(row, number, name) for number, name in enumerate(categories)]
+    write_suite("clone/shared/data/spec_bench/mt_bench.jsonl", rows)
+    whole = load_suite("chat", "spec_bench/mt_bench")
+    assert whole.categories == ("writing", "math")
+    part = load_suite("chat", "spec_bench/mt_bench#writing")
+    assert part.name == "spec_bench/mt_bench#writing"
+    assert [item.id for item in part.items] == ["qa/0", "qa/2"]
+    assert part.content_hash != whole.content_hash
+    assert load_suite("chat", part.source).items == part.items
+    with pytest.raises(DataError, match=r"no items of category 'law': it has writing, math"):
+        load_suite("chat", "spec_bench/mt_bench#law")
+    with pytest.raises(DataError, match=r"no items of category 'x': it has none"):
+        load_suite("qa", "builtin#x")
+
+
+def test_a_file_with_a_number_sign_in_its_name_is_a_file(write_suite, row):
+    path = write_suite("mine/own#1.jsonl", [row(1)])
+    assert load_suite("qa", str(path)).name == "own#1"

@@ -1,3 +1,5 @@
+import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from db.engine import Database
 from db.models import SCHEMA_REVISION
 from db.store import Store
 from specdec_core.errors import StoreError
+from tests.integration import store_examples as examples
 
 
 def test_the_code_names_the_newest_revision() -> None:
@@ -63,3 +66,47 @@ def test_the_first_revision_can_be_taken_back(tmp_path: Path) -> None:
 def test_alembic_without_a_connection_says_what_to_call() -> None:
     with pytest.raises(StoreError, match=r"call db\.migrate\.migrate"):
         command.upgrade(migrate._config(), "head")
+
+
+def test_cells_of_the_first_schema_keep_their_evidence_through_both_directions(
+    tmp_path: Path,
+) -> None:
+    config = migrate._config()
+    difference = {"item_id": "de-1", "position": 3, "gap": 0.5, "kind": "defect"}
+    figures = {
+        "num_items": 4,
+        "num_tokens": 9,
+        "acceptance_length": 3.0,
+        "tokens_per_s": 72.0,
+        "num_identical": 2,
+        "num_ties": 1,
+        "num_defects": 1,
+        "differences": [difference, difference | {"gap": 0.125, "kind": "tie"}],
+    }
+    with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
+        run = examples.make_run(store)
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0001")
+            cell = examples.cell(run.id)
+            columns = "run_id, target, target_identity, dtype, domain, drafter, skip, status"
+            values = [run.id, "t", "i", "bfloat16", cell.domain, cell.drafter, "", "done"]
+            connection.exec_driver_sql(
+                f"INSERT INTO specdec_benchmark_cells ({columns}, suite_hash, hardware, figures, "
+                "samples, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', '', ?, ?, ?)",
+                (*values, json.dumps(figures), zlib.compress(b"[]"), "2026-01-02 03:04:05"),
+            )
+            command.upgrade(config, "head")
+        (moved,) = store.benchmarks.list()
+        assert moved.certificate is not None
+        assert (moved.certificate.level, moved.certificate.tie_gap) == ("defect", 0.25)
+        assert (moved.certificate.num_identical, moved.certificate.num_ties) == (2, 1)
+        assert [each.kind for each in moved.certificate.differences] == ["defect", "tie"]
+        assert (moved.is_lossless, moved.is_synthetic, moved.sampling) == (True, False, "")
+        assert moved.figures is not None
+        assert (moved.figures.num_items, moved.figures.tokens_per_s) == (4, 72.0)
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0001")
+            stored = connection.exec_driver_sql("SELECT figures FROM specdec_benchmark_cells")
+            assert json.loads(stored.scalar_one()) == figures

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import build_parser, main
+from flows.commands.execute import execute
 from flows.commands.options import given_flags, parse_assignments
+from flows.commands.parser import build_parser
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ConfigError
 from specdec_core.models.tiny import write_tiny_checkpoint
@@ -24,7 +25,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_help_loads_no_heavy_library() -> None:
     code = (
-        "import sys; from flows.cli import build_parser; build_parser().format_help(); "
+        "import sys; from flows.commands.parser import build_parser; build_parser().format_help(); "
         "heavy = {'torch', 'ray', 'prefect', 'mlflow', 'sqlalchemy', 'transformers', 'optuna'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -53,7 +54,7 @@ def test_absent_flags_are_not_given() -> None:
 
 def test_help_states_range_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["search", "--help"])
+        execute(["search", "--help"])
     assert left.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--max-new-tokens N longest output, tokens; range 1..4096; default 48" in text
@@ -61,14 +62,23 @@ def test_help_states_range_and_default(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("argv", [[], ["sing"], ["profiles"], ["profiles", "show", "x"]])
 def test_wrong_usage_is_exit_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(argv)
-    assert left.value.code == 2
-    assert "usage: specdec" in capsys.readouterr().err
+    assert execute(argv) == 2
+    error = capsys.readouterr().err
+    assert "usage: specdec" in error
+    assert "error: specdec" in error
+
+
+def test_wrong_usage_is_told_to_machines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["profiles", "show", "x", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"] == {
+        "type": "ConfigError",
+        "message": "specdec profiles show: argument id: invalid int value: 'x'",
+    }
 
 
 def test_bad_input_is_exit_code_2_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", "translatoin"]) == 2
+    assert execute(["search", "translatoin"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: domain 'translatoin' is unknown: did you mean")
@@ -77,7 +87,7 @@ def test_bad_input_is_exit_code_2_with_the_reason(capsys: pytest.CaptureFixture[
 def test_failure_is_exit_code_1_and_json_for_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["profiles", "resolve", "--target", "t", "--domain", "qa", "--json"]) == 1
+    assert execute(["profiles", "resolve", "--target", "t", "--domain", "qa", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["error"]["type"] == "ProfileNotFoundError"
     assert "no active profile for target 't', domain 'qa'" in document["error"]["message"]
@@ -87,28 +97,28 @@ def test_wrong_setting_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECDEC_API_PORT", "many")
-    assert main(["status"]) == 2
+    assert execute(["status"]) == 2
     assert "SPECDEC_API_PORT='many' is not valid" in capsys.readouterr().err
 
 
 def test_empty_store_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profiles", "list", "--json"]) == 0
+    assert execute(["profiles", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
-    assert main(["runs", "list", "--json"]) == 0
+    assert execute(["runs", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_unknown_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", "show", "none"]) == 2
+    assert execute(["runs", "show", "none"]) == 2
     assert "there is no run 'none'" in capsys.readouterr().err
 
 
 def test_nothing_runs_in_a_fresh_home(capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    assert main(["status", "--json"]) == 1
+    assert execute(["status", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["home"], report["is_running"], report["phase"]) == (str(home), False, "stopped")
-    assert main(["env"]) == 1
-    assert main(["down"]) == 0
+    assert execute(["env"]) == 1
+    assert execute(["down"]) == 0
     assert "no services are running" in capsys.readouterr().err
 
 
@@ -125,10 +135,10 @@ def test_own_suite_is_checked_with_file_and_line(
     }
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(good) + "\n")
-    assert main(["data", "check", str(path), "--json"]) == 0
+    assert execute(["data", "check", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scored_items"] == 1
     path.write_text(json.dumps(good) + "\n{broken\n")
-    assert main(["data", "check", str(path)]) == 2
+    assert execute(["data", "check", str(path)]) == 2
     error = capsys.readouterr().err
     assert "mine.jsonl" in error
     assert "2" in error
@@ -159,12 +169,12 @@ def test_models_are_prepared_one_after_the_other(
 ) -> None:
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     folders = [write_tiny_checkpoint(tmp_path / family, family) for family in ("llama", "qwen3")]
-    assert main(["models", "prepare", *(f"path:{folder}" for folder in folders), "--json"]) == 0
+    assert execute(["models", "prepare", *(f"path:{folder}" for folder in folders), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [model["folder"] for model in answer] == [str(folder) for folder in folders]
     assert len({model["identity"] for model in answer}) == 2
 
 
 def test_unknown_packaged_model_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "prepare", "pypi:none"]) == 2
+    assert execute(["models", "prepare", "pypi:none"]) == 2
     assert "packaged model 'none' is unknown: choose one of gemma3-270m" in capsys.readouterr().err

@@ -1,10 +1,12 @@
 """prefect.yaml names what exists, and only that."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from specdec_core.config.benchmark import Preset
 from specdec_core.config.domains import DOMAINS
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +27,10 @@ def test_every_domain_has_a_search_deployment_with_nothing_but_its_name() -> Non
 
 def test_other_deployments_of_the_product() -> None:
     assert set(deployments_of("flows/calibrate.py:calibrate")) == {"translation"}
-    assert set(deployments_of("flows/benchmark.py:benchmark")) == {"spec-bench"}
+    benchmarks = deployments_of("flows/benchmark.py:benchmark")
+    assert set(benchmarks) == set(get_args(Preset))
+    for name, deployment in benchmarks.items():
+        assert deployment["parameters"] == {"preset": name}
     nightly = deployments_of("flows/nightly.py:nightly_benchmark")["nightly"]
     assert [schedule["cron"] for schedule in nightly["schedules"]] == ["0 2 * * *"]
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from db.schemas import BenchmarkCell, CellDifference, CellFigures, CellSample
+from db.cells import BenchmarkCell, CellDifference, CellFigures, CellSample
 from db.store import Store
-from flows.measurements import cell_table, difference_table, headline
+from flows.benchmark_tables import cell_table, difference_table, headline
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, DataError
-from tasks.benchmark import BenchmarkReport, run_benchmark
+from tasks.benchmark import run_benchmark
+from tasks.benchmark_report import BenchmarkReport
+from tasks.mirrored import report_metrics
 from tasks.pool import pool_factory
 from tasks.regression import find_regressions
 from tasks.runtime import LogLine
 from tests.table_evaluator import Control, TableEvaluator, workload
 
+# Two of the eight items that are drawn.
+TIED, WRONG = "item-04", "item-06"
 GRID = BenchmarkConfig(
     target="path:/table", domains=("translation", "chat"), num_items=8, repeats=2, session="one"
 )
@@ -46,7 +52,8 @@ def test_every_cell_is_measured_paired_and_stored(
     # 12 steps of 10 ms against 24.
     assert cell.figures.speedup.estimate == pytest.approx(2.0)
     assert cell.figures.tokens_per_s == pytest.approx(200)
-    assert cell.figures.num_identical == 8
+    assert cell.certificate is not None
+    assert (cell.certificate.num_identical, cell.certificate.level) == (8, "up-to-ties")
     assert [len(sample.seconds) for sample in cell.samples] == [2] * 8
     assert report.cells[0].figures is not None
     assert report.cells[0].figures.speedup is None
@@ -78,46 +85,113 @@ def test_the_same_session_is_answered_from_the_store_and_a_new_one_measured(
 def test_differing_outputs_are_judged_by_the_gap_where_they_part(
     settings: Settings, store: Store, control: Control
 ) -> None:
-    (control.folder / "differ").write_text("item-03=0.5 item-01=0.0001")
+    (control.folder / "differ").write_text(f"{WRONG}=0.5 {TIED}=0.0001")
     lines: list[str] = []
     grid = GRID.model_copy(update={"domains": ("translation",)})
     report = bench(settings, store, control, grid, log=lines.append)
     # Two repeats of three methods, and one look at the gaps of the two items.
     assert report.num_evaluated == 2 * 3 + 1
-    plain, *methods = (cell.figures for cell in report.cells)
+    plain, *methods = (cell.certificate for cell in report.cells)
     assert plain is not None
     assert (plain.num_identical, plain.differences) == (8, ())
-    for figures in methods:
-        assert figures is not None
-        assert (figures.num_identical, figures.num_ties, figures.num_defects) == (6, 1, 1)
-        assert figures.differences == (
-            CellDifference(item_id="item-01", position=7, gap=0.0001, kind="tie"),
-            CellDifference(item_id="item-03", position=7, gap=0.5, kind="defect"),
+    for found in methods:
+        assert found is not None
+        assert (found.num_identical, found.num_ties, found.num_defects) == (6, 1, 1)
+        assert (found.level, found.tie_gap) == ("defect", 1e-3)
+        where = {"position": 7, "expected_token": 7, "token": 99}
+        assert found.differences == (
+            CellDifference(item_id=TIED, gap=0.0001, kind="tie", **where),
+            CellDifference(item_id=WRONG, gap=0.5, kind="defect", **where),
         )
     assert "translation: 2 outputs differ, looking at their logit gaps" in lines
     (looked,) = [row for role, _, row in store.runs.evaluations(report.run_id) if role == "gaps"]
     assert looked.request.drafter.method == "none"
-    assert looked.request.item_ids == ("item-01", "item-03")
+    assert looked.request.item_ids == (TIED, WRONG)
     assert looked.request.record_gaps
     assert not looked.request.is_timed
     assert store.benchmarks.list(run_id=report.run_id) == list(report.cells)
     view = difference_table(report)
-    assert view.rows[1] == ("translation", "prompt-lookup", "item-03", "7", "0.500000", "defect")
+    parts = ("translation", "prompt-lookup", WRONG, "7", "7", "99", "0.500000", "defect")
+    assert view.rows[1] == parts
     assert cell_table(report).rows[1][-1] == "6/8 (1 tie, 1 defect)"
     assert headline(report).endswith("2 outputs differ beyond what rounding explains")
+    assert report.is_good
+    asked = grid.model_copy(update={"verify": True})
+    strict = bench(settings, store, control, asked)
+    assert not strict.is_good
+    assert headline(strict) == "NOT PROVEN: 2 of 3 cells"
 
 
 def test_differences_without_gaps_to_judge_by_are_unknown(
     settings: Settings, store: Store, control: Control
 ) -> None:
-    (control.folder / "differ").write_text("item-01=0.0001")
+    (control.folder / "differ").write_text(f"{TIED}=0.0001")
     (control.folder / "raise-gaps").touch()
-    grid = GRID.model_copy(update={"domains": ("translation",)})
+    grid = GRID.model_copy(update={"domains": ("translation",), "verify": True})
+    report = bench(settings, store, control, grid)
+    found = report.cells[1].certificate
+    assert found is not None
+    assert (found.num_identical, found.num_ties, found.num_defects) == (7, 0, 0)
+    assert found.differences[0].kind == "unknown"
+    assert found.level == "unproven"
+    assert not report.is_good
+
+
+def test_ties_are_no_failure_of_a_proof(settings: Settings, store: Store, control: Control) -> None:
+    (control.folder / "differ").write_text(f"{TIED}=0.0001")
+    grid = GRID.model_copy(update={"domains": ("translation",), "verify": True})
+    report = bench(settings, store, control, grid)
+    assert [cell.certificate.level for cell in report.cells if cell.certificate] == [
+        "up-to-ties"
+    ] * 3
+    assert report.is_good
+
+
+def test_methods_are_pooled_over_domains_and_plotted(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    report = bench(settings, store, control)
+    plain, lookup, _ = report.overall
+    assert (plain.drafter, plain.num_rows, plain.mean_speedup) == ("none", 2, None)
+    assert lookup.mean_speedup is not None
+    assert lookup.mean_speedup.estimate == pytest.approx(2.0)
+    # 16 items, 24 tokens after the first in 12 steps each.
+    assert (lookup.figures.num_items, lookup.figures.num_steps) == (16, 192)
+    assert lookup.figures.acceptance_length == pytest.approx(2.0)
+    names = {Path(path).name for path in report.plots}
+    assert names == {"speedup.png", "acceptance-by-position.png", "run-time.png"}
+    assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in report.plots)
+    run = store.runs.get(report.run_id)
+    assert run is not None
+    metrics = report_metrics(run.summary)
+    assert metrics["mean_speedup_estimate/prompt-lookup"] == pytest.approx(2.0)
+    assert metrics["num_regressions"] == 0
+
+
+def test_a_suite_that_is_named_is_a_row_of_its_own_and_categories_are_split(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    domains = ("chat@builtin", "chat", "chat@builtin#even", "chat@builtin#*")
+    grid = GRID.model_copy(update={"domains": domains, "methods": ("prompt-lookup",)})
+    report = bench(settings, store, control, grid)
+    rows = list(dict.fromkeys(cell.domain for cell in report.cells))
+    assert rows == ["chat@table", "chat", "chat@table#even", "chat@table#odd"]
+    assert report.notes == ("chat@builtin#*: chat@table#even is a row already",)
+    odd = report.cells[-1].samples
+    assert {int(sample.item_id[-1]) % 2 for sample in odd} == {1}
+
+
+def test_outputs_of_another_length_are_left_out_of_the_speedup_with_a_note(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "short").write_text(TIED)
+    grid = GRID.model_copy(update={"domains": ("translation",), "methods": ("prompt-lookup",)})
     report = bench(settings, store, control, grid)
     figures = report.cells[1].figures
     assert figures is not None
-    assert (figures.num_identical, figures.num_ties, figures.num_defects) == (7, 0, 0)
-    assert figures.differences[0].kind == "unknown"
+    assert figures.num_paired == 7
+    (note,) = report.notes
+    assert note.startswith("translation, prompt-lookup: 1 of 8 items are not in the speed-up")
 
 
 def test_a_failing_cell_has_its_reason_and_no_figures(

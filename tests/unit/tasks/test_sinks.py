@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from db.store import Store
+from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
+from tasks.benchmark import run_benchmark
 from tasks.mirrored import ChildRun
 from tasks.mlflow_client import (
     KEY_TAG,
@@ -172,3 +174,32 @@ def test_a_failed_run_is_marked_in_the_tracker(
         search(tracked, store, control)
     (parent,) = runs(tracked)
     assert parent.info.status == "FAILED"
+
+
+def test_a_benchmark_leaves_its_cells_its_plots_and_what_is_proven(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    grid = BenchmarkConfig(
+        target="path:/table", domains=("chat", "qa"), methods=("prompt-lookup",), num_items=4
+    )
+    start = pool_factory(tracked, TableEvaluator(control.folder), is_inline=True)
+    report = run_benchmark(
+        grid, tracked, store, start, tracker=open_tracker(tracked), prepare_workload=workload
+    )
+    found = runs(tracked)
+    (parent,) = [run for run in found if PARENT_TAG not in run.data.tags]
+    assert parent.data.metrics["mean_speedup_estimate/prompt-lookup"] == pytest.approx(2.0)
+    assert parent.data.metrics["decoding_efficiency/prompt-lookup"] == pytest.approx(2.0)
+    child = next(run for run in found if run.info.run_name == "chat prompt-lookup")
+    assert child.data.params["proof"] == "up-to-ties"
+    assert child.data.params["is_lossless"] == "True"
+    assert child.data.params["sampling"] == "greedy"
+    assert child.data.metrics["candidate_nodes_per_step"] == 4.0
+    assert child.data.metrics["position_acceptance/01"] == 1.0
+    assert child.data.metrics["seconds/forward"] > 0
+    files = {
+        f.path for f in MlflowClient(tracked.resolved_mlflow_url).list_artifacts(parent.info.run_id)
+    }
+    assert {Path(path).name for path in report.plots} <= files

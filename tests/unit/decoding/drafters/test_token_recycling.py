@@ -74,6 +74,28 @@ def test_state_lives_as_long_as_its_scope(scope, is_kept):
     assert (drafter.propose([7], WIDE).candidates.num_drafted > 0) == is_kept
 
 
+def test_a_prompts_bigrams_come_before_what_is_known_the_last_time_first():
+    drafter = learned(prompt_bigrams=True, state_scope="run", top_k=3)
+    drafter.reset([7, 5, 7, 4, 7, 5, 8])
+    # 7 was followed by 5, then 4, then 5; known of it were 3, 5, 9. 5 was followed by 7, then 8.
+    assert drafter.propose([7], DraftBudget(9, 1)).candidates == TokenTree((7, 5, 4), (-1, 0, 0))
+    assert drafter._successors == {7: (5, 4, 3), 5: (8, 7, 2), 4: (7,), 3: [5, 7, 2]}
+
+
+def test_rankings_replace_a_prompts_bigrams():
+    drafter = learned(prompt_bigrams=True)
+    drafter.reset([7, 5])
+    assert drafter._successors == {7: (5,)}
+    drafter.observe(StepOutcome(None, (), (0,), (7,), [[1, 2]]))
+    assert drafter.propose([7], WIDE).candidates == TokenTree((7, 1, 2), (-1, 0, 0))
+
+
+def test_prompts_are_not_learned_from_unless_asked_for():
+    drafter = learned()
+    drafter.reset([7, 5, 7])
+    assert drafter.propose([7], WIDE).candidates == TokenTree.root_only(7)
+
+
 def test_needs_follow_the_options():
     needs = make_drafter(TokenRecycling(top_k=4, num_nodes=12, update="path")).needs
     assert (needs.max_nodes, needs.rows, needs.top_k) == (12, "path", 4)

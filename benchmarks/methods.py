@@ -1,0 +1,231 @@
+"""Every drafting method, our plain loop and the library's `generate`, side by side per request.
+
+One process holds our target and the library's model of the same weights. Each request is decoded
+by every method in turn, the order changing from request to request; one request per suite warms
+up. Our loop is compared by decode seconds, the library by wall seconds with the prompt included,
+both on committed tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.common import write
+from benchmarks.library import LibraryModel
+from benchmarks.suites import SPEC_BENCH, SUITES, Prompts, load_prompts
+from specdec_core.bench.differences import TIE_GAPS
+from specdec_core.bench.metrics import count_acceptance
+from specdec_core.bench.statistics import RequestTimes, speedup_interval
+from specdec_core.bench.strata import mean_domain_speedup
+from specdec_core.config.drafters import parse_drafter
+from specdec_core.config.settings import Settings
+from specdec_core.decoding import DrafterContext, Generation, compare_outputs, make_drafter
+from specdec_core.decoding.drafter import Drafter
+from specdec_core.decoding.loop import generate
+from specdec_core.models.reference import resolve_model
+from specdec_core.models.target import Target, load_target
+
+_PLAIN = "none"
+_LIBRARY = ("library greedy", "library prompt lookup", "library assistant")
+_NUM_REQUESTS = 5  # of each suite; the first warms up
+_NEW_TOKENS = 64
+
+# Node budgets are small because on two cores only a few nodes verify for free; the papers' own
+# settings are measured in `acceptance`, where time does not matter.
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "pypi:smollm2-135m": (
+        "prompt-lookup:num_tokens=4",
+        "token-recycling:num_nodes=4,state_scope=run",
+    ),
+    "pypi:gemma3-270m": (
+        "prompt-lookup:num_tokens=4",
+        "token-recycling:num_nodes=4,state_scope=run",
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Runs:
+    """What one method did on one suite, request by request, warm-up left out."""
+
+    tokens: list[int] = field(default_factory=list)
+    decode_s: list[float] = field(default_factory=list)
+    wall_s: list[float] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+
+    def add(self, tokens: int, decode_s: float, wall_s: float) -> None:
+        self.tokens.append(tokens)
+        self.decode_s.append(decode_s)
+        self.wall_s.append(wall_s)
+
+    def decoding(self) -> RequestTimes:
+        """Tokens after the first over decode seconds."""
+        return RequestTimes([max(1, n - 1) for n in self.tokens], self.decode_s)
+
+    def whole(self) -> RequestTimes:
+        """All tokens over wall seconds, prompt included."""
+        return RequestTimes(self.tokens, self.wall_s)
+
+
+def run() -> None:
+    """Measure and store every cell, its certificate, and averages over the Spec-Bench suites."""
+    settings = Settings()
+    torch.set_num_threads(settings.threads)
+    figures = {}
+    for reference, methods in METHODS.items():
+        figures[reference] = _measure_model(reference, methods, settings.cache_dir)
+    write("methods", figures)
+
+
+def _measure_model(reference: str, methods: Sequence[str], cache: Path) -> dict[str, Any]:
+    model = resolve_model(reference, cache, print)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    target = load_target(model, dtype="bfloat16", device=device)
+    library = LibraryModel.load(model.folder, target)
+    context = DrafterContext(target, target.eos_ids)
+    suites: dict[str, dict[str, _Runs]] = {}
+    for name in SUITES:
+        prompts = load_prompts(name, target, _NUM_REQUESTS)
+        drafters = {text: make_drafter(parse_drafter(text), context) for text in methods}
+        print(f"  {reference} {name} ({prompts.source})", flush=True)
+        suites[name] = _measure_suite(target, library, prompts, drafters)
+    cells = {
+        name: {
+            method: _cell(target, prompts_runs[method], prompts_runs)
+            for method in prompts_runs
+            if method not in _LIBRARY
+        }
+        for name, prompts_runs in suites.items()
+    }
+    return {
+        "new_tokens": _NEW_TOKENS,
+        "requests_per_suite": _NUM_REQUESTS - 1,
+        "mean_over_spec_bench": {
+            method: _averages(method, [suites[name] for name in SPEC_BENCH])
+            for method in (_PLAIN, *methods)
+        },
+        "cells": cells,
+    }
+
+
+def _measure_suite(
+    target: Target, library: LibraryModel, prompts: Prompts, drafters: Mapping[str, Drafter]
+) -> dict[str, _Runs]:
+    """Decode every prompt with every method; the first prompt warms up."""
+    view = target.view()
+    plain = make_drafter(parse_drafter(_PLAIN))
+    runs = {name: _Runs() for name in (_PLAIN, *drafters, *_LIBRARY)}
+
+    def ours(name: str, ids: Sequence[int]) -> Callable[[], tuple[int, float, Generation | None]]:
+        drafter = plain if name == _PLAIN else drafters[name]
+
+        def decode() -> tuple[int, float, Generation | None]:
+            [done] = generate(
+                view, [ids], [drafter], max_new_tokens=_NEW_TOKENS, eos_ids=target.eos_ids
+            )
+            return len(done.token_ids), done.phases.decode, done
+
+        return decode
+
+    for index, ids in enumerate(prompts.ids):
+        jobs = {name: ours(name, ids) for name in (_PLAIN, *drafters)}
+        jobs |= {name: library.job(name, ids, _NEW_TOKENS) for name in _LIBRARY}
+        names = list(jobs)
+        shift = index % len(names)
+        order = names[shift:] + names[:shift]
+        for name in order if index % 2 else reversed(order):
+            started = time.perf_counter()
+            tokens, decode_s, generation = jobs[name]()
+            wall_s = time.perf_counter() - started
+            if index == 0:
+                continue
+            runs[name].add(tokens, max(decode_s, 1e-9), wall_s)
+            if generation is not None:
+                runs[name].generations.append(generation)
+    _record_gaps(target, prompts, runs)
+    return runs
+
+
+def _record_gaps(target: Target, prompts: Prompts, runs: dict[str, _Runs]) -> None:
+    """Decode plainly again, with gaps, the requests that some method answered otherwise."""
+    plain = runs[_PLAIN].generations
+    for index, reference in enumerate(plain):
+        others = (run.generations[index] for run in runs.values() if run.generations)
+        if any(other.token_ids != reference.token_ids for other in others):
+            [plain[index]] = generate(
+                target.view(),
+                [prompts.ids[index + 1]],
+                [make_drafter(parse_drafter(_PLAIN))],
+                max_new_tokens=_NEW_TOKENS,
+                eos_ids=target.eos_ids,
+                record_gaps=True,
+            )
+
+
+def _cell(target: Target, mine: _Runs, runs: Mapping[str, _Runs]) -> dict[str, Any]:
+    """Figures of one method on one suite."""
+    plain = runs[_PLAIN]
+    counts = count_acceptance(generation.trace for generation in mine.generations)
+    phases = [generation.phases for generation in mine.generations]
+    total = sum(phase.decode for phase in phases)
+    drafting = [sum(generation.trace.drafting) for generation in mine.generations]
+    has_steps = counts.num_steps > 0
+    return {
+        "speedup_over_autoregressive": _ratio(mine.decoding(), plain.decoding()),
+        "speedup_over_library": {
+            name: _ratio(mine.whole(), runs[name].whole()) for name in _LIBRARY
+        },
+        "tokens_per_s": sum(mine.decoding().tokens) / sum(mine.decode_s),
+        "acceptance_length": counts.acceptance_length if has_steps else None,
+        "hit_rate": counts.hit_rate if has_steps else None,
+        "decoding_efficiency": counts.decoding_efficiency if has_steps else None,
+        "position_acceptance": counts.position_acceptance()[:8] if counts.num_hits else [],
+        "accepted_quartiles": [counts.accepted_quantile(q) for q in (0.25, 0.5, 0.75)]
+        if has_steps
+        else [],
+        "draft_overhead": sum(drafting) / counts.num_steps if has_steps else 0.0,
+        "verify_overhead": counts.mean_drafted_nodes if has_steps else 0.0,
+        "share_of_decode_time": {
+            name: sum(getattr(phase, name) for phase in phases) / total
+            for name in ("draft", "forward", "verify", "commit")
+        },
+        "certificate": _certificate(target, plain.generations, mine.generations),
+        "requests": {"tokens": mine.tokens, "decode_s": mine.decode_s, "wall_s": mine.wall_s},
+    }
+
+
+def _certificate(
+    target: Target, plain: Sequence[Generation], mine: Sequence[Generation]
+) -> dict[str, Any]:
+    """How many outputs are the plain ones, and what made the others differ."""
+    gap = TIE_GAPS["bfloat16"]
+    pairs = zip(plain, mine, strict=True)
+    found = [compare_outputs(one, other.token_ids, gap) for one, other in pairs]
+    differences = [asdict(difference) for difference in found if difference is not None]
+    return {
+        "device": str(target.device),
+        "num_requests": len(mine),
+        "num_identical": len(mine) - len(differences),
+        "tie_gap": gap,
+        "differences": differences,
+    }
+
+
+def _averages(method: str, suites: Sequence[Mapping[str, _Runs]]) -> dict[str, Any]:
+    """Means over suites of the speedups, each suite weighing the same."""
+    over_plain = [(runs[method].decoding(), runs[_PLAIN].decoding()) for runs in suites]
+    averages = {"speedup_over_autoregressive": asdict(mean_domain_speedup(over_plain))}
+    for name in _LIBRARY:
+        over = [(runs[method].whole(), runs[name].whole()) for runs in suites]
+        averages[f"speedup_over_{name.replace(' ', '_')}"] = asdict(mean_domain_speedup(over))
+    return averages
+
+
+def _ratio(method: RequestTimes, baseline: RequestTimes) -> dict[str, Any]:
+    return asdict(speedup_interval(method, baseline))

@@ -1,0 +1,80 @@
+"""The drafting methods and their options, read from their records."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from flows.views import TableView
+from specdec_core.config.base import DrafterOptions
+from specdec_core.config.drafters import METHODS
+from specdec_core.errors import ConfigError
+
+_NOT_OPTIONS = frozenset({"method", "state_scope"})
+
+
+def method_table() -> TableView:
+    """Return what each method is, whether it is replayable, and what it remembers."""
+    return TableView(
+        "Methods",
+        ("method", "what it drafts", "candidates", "replayable", "remembers"),
+        tuple(_row(name, options) for name, options in METHODS.items()),
+    )
+
+
+def option_table(method: str) -> TableView:
+    """Return the options of one method.
+
+    Raises:
+        ConfigError: for an unknown method.
+    """
+    if method not in METHODS:
+        raise ConfigError(f"drafter {method!r} is unknown: choose one of {', '.join(METHODS)}")
+    fields = METHODS[method].model_fields
+    return TableView(
+        f"Options of {method}",
+        ("option", "default", "meaning"),
+        tuple(
+            (name, _default(field), field.description or "")
+            for name, field in fields.items()
+            if name != "method"
+        ),
+    )
+
+
+def _row(name: str, options: type[DrafterOptions]) -> tuple[str, ...]:
+    summary = (options.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    sample = options(**{field: "x" for field in _required(options)})
+    return (
+        f"`{name}`",
+        summary,
+        "drawn or chosen" if sample.draws_candidates else "chosen",
+        _replayable(options, sample),
+        " or ".join(_scopes(options)) or "-",
+    )
+
+
+def _required(options: type[DrafterOptions]) -> list[str]:
+    return [name for name, field in options.model_fields.items() if field.is_required()]
+
+
+def _replayable(options: type[DrafterOptions], sample: DrafterOptions) -> str:
+    """Say whether with the defaults, or with which single choice of an option."""
+    if sample.is_replayable:
+        return "yes"
+    given = sample.model_dump(exclude_defaults=True, exclude={"method"})
+    for name, field in options.model_fields.items():
+        for choice in get_args(field.annotation) if name not in _NOT_OPTIONS else ():
+            if isinstance(choice, str) and options(**{**given, name: choice}).is_replayable:
+                return f"with `{name}={choice}`"
+    return "no"
+
+
+def _scopes(options: type[DrafterOptions]) -> tuple[str, ...]:
+    field = options.model_fields.get("state_scope")
+    return get_args(field.annotation) if field is not None else ()
+
+
+def _default(field: object) -> str:
+    default = getattr(field, "default", None)
+    is_required = getattr(field, "is_required", lambda: False)()
+    return "required" if is_required else "-" if default in (None, "") else str(default)

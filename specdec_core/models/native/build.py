@@ -1,0 +1,133 @@
+"""Compiling the kernels where they help, once per version of their source, and loading them."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from ctypes import POINTER, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specdec_core.config.settings import Settings
+from specdec_core.models.native import structures
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = Path(__file__).parent
+_FLAGS = (
+    "-std=c++20",
+    "-O3",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-w",
+    *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "bf16")),
+    "-mfma",
+)
+_TIMEOUT_S = 300
+
+
+class Kernels:
+    """The functions of one compiled library."""
+
+    def __init__(self, path: Path) -> None:
+        # Resolved against the OpenMP runtime torch has loaded: one pool of threads for both.
+        library = ctypes.CDLL(str(path))
+        self._linear = library.specdec_linear
+        self._linear.argtypes = (c_void_p, c_int64, POINTER(structures.Weight), c_void_p, c_int)
+        self._gated = library.specdec_gated
+        self._gated.argtypes = (
+            *(c_void_p, c_int64, POINTER(structures.Weight)),
+            *(c_int, c_void_p, c_int),
+        )
+        self._forward = library.specdec_forward
+        self._forward.argtypes = (
+            *(POINTER(structures.Model), POINTER(structures.Block), c_int64),
+            *(POINTER(structures.Pass), c_int),
+        )
+        for function in (self._linear, self._gated, self._forward):
+            function.restype = None
+
+    def linear(self, x: Tensor, weight: structures.Weight) -> Tensor:
+        """Return ``x @ weight.T + bias`` for bfloat16 `x` of shape ``[..., in]``."""
+        x = x.contiguous()
+        out = x.new_empty((*x.shape[:-1], weight.outputs))
+        rows = x.numel() // weight.inputs
+        self._linear(x.data_ptr(), rows, weight, out.data_ptr(), torch.get_num_threads())
+        return out
+
+    def gated(self, x: Tensor, weight: structures.Weight, *, is_silu: bool) -> Tensor:
+        """Return ``activation(gate) * up`` for bfloat16 `x` of shape ``[..., in]``."""
+        x = x.contiguous()
+        out = x.new_empty((*x.shape[:-1], weight.outputs // 2))
+        rows = x.numel() // weight.inputs
+        self._gated(x.data_ptr(), rows, weight, is_silu, out.data_ptr(), torch.get_num_threads())
+        return out
+
+    def forward(
+        self,
+        model: structures.Model,
+        blocks: ctypes.Array[structures.Block],
+        one_pass: structures.Pass,
+    ) -> None:
+        """Run one pass through `blocks` and the head; logits go where the pass says."""
+        self._forward(model, blocks, len(blocks), one_pass, torch.get_num_threads())
+
+
+def find_kernels() -> Kernels | None:
+    """Return the kernels, compiled now if need be; None where they cannot run or are turned off.
+
+    Warns once where a compiler is all that is missing.
+    """
+    settings = Settings()
+    return _load(settings.cache_dir / "kernels") if settings.native else None
+
+
+@cache
+def _load(folder: Path) -> Kernels | None:
+    if platform.system() != "Linux" or not torch.cpu._is_avx512_bf16_supported():
+        return None
+    compiler = _compiler()
+    if compiler is None:
+        logger.warning(
+            "no C++ compiler found: bfloat16 decoding takes about twice as long; install g++"
+        )
+        return None
+    try:
+        return Kernels(_compiled(compiler, folder))
+    except (OSError, subprocess.SubprocessError) as error:
+        text = getattr(error, "stderr", None) or str(error)
+        logger.warning("kernels do not compile, decoding will be slower: %s", text.strip()[-500:])
+        return None
+
+
+def _compiler() -> str | None:
+    candidates = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+
+
+def _compiled(compiler: str, folder: Path) -> Path:
+    """Return the library of this source, flags and compiler in `folder`."""
+    sources = sorted(_FOLDER.glob("*.?pp"))
+    digest = hashlib.sha256("\0".join((compiler, *_FLAGS)).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    library = folder / f"{digest.hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / library.name
+        command = [compiler, *_FLAGS, str(_FOLDER / "forward.cpp"), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        made.replace(library)
+    return library

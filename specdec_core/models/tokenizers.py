@@ -1,0 +1,59 @@
+"""Whether two models speak of the same tokens by the same ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Text whose splitting differs between tokenizers that share a vocabulary: case, digits, spaces,
+# line breaks, accents, signs and scripts, and what only byte-level tokens can spell.
+PROBE = (
+    "The quick brown fox isn't 1234567 metres from naïve Zoë's café -- Ünïcödé!\n\n"
+    "\tdef f(x):\r\n        return x**2 + 0.5e-3  # ½ 漢字 العربية 🙂\u00a0\u200b ...  end "
+)
+
+
+def check_same_tokenizer(
+    target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, *, names: tuple[str, str]
+) -> None:
+    """Check that ids of `draft` mean to it what they mean to `target`.
+
+    Either may know ids that the other lacks, such as added special tokens; what both know must be
+    the same, in both directions, and they must split text alike.
+
+    Args:
+        target: Tokenizer of the target.
+        draft: Tokenizer of the draft model.
+        names: References of target and draft, for the message.
+
+    Raises:
+        ConfigError: at the first difference.
+    """
+    advice = "choose a draft model of the target's family, with the same tokenizer"
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    for token, index in sorted(ours.items(), key=lambda item: item[1]):
+        if theirs.get(token, index) != index:
+            raise ConfigError(
+                f"{names[1]} has another tokenizer than {names[0]}: token {token!r} is id "
+                f"{theirs[token]} there and {index} here: {advice}"
+            )
+    by_index = {index: token for token, index in theirs.items()}
+    for token, index in sorted(ours.items(), key=lambda item: item[1]):
+        if by_index.get(index, token) != token:
+            raise ConfigError(
+                f"{names[1]} has another tokenizer than {names[0]}: id {index} is "
+                f"{by_index[index]!r} there and {token!r} here: {advice}"
+            )
+    if _split(target) != _split(draft):
+        raise ConfigError(
+            f"{names[1]} splits text otherwise than {names[0]}, with the same vocabulary: {advice}"
+        )
+
+
+def _split(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    ids: list[int] = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+    return ids

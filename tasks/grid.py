@@ -1,0 +1,104 @@
+"""The grid of a benchmark: rows of prompts by methods, everything checked before a model loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from specdec_core.config.benchmark import BenchmarkConfig, Topic
+from specdec_core.config.domains import check_domain
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.settings import Settings
+from specdec_core.data.split import sample_ids
+from specdec_core.data.suites import BUILTIN
+from specdec_core.errors import DataError
+from specdec_core.skip import SkipConfig
+from tasks.cells import BASELINE_METHOD, CellPlan
+from tasks.prepare import Preparer, Workload
+
+Row = tuple[CellPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of cells, autoregressive decoding first in each, and what was not as asked for."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+def make_grid(config: BenchmarkConfig, settings: Settings, prepare_workload: Preparer) -> Grid:
+    """Return the cells of a benchmark, row by row.
+
+    Raises:
+        ConfigError: if a domain, suite, skip set or number of items cannot be used.
+    """
+    rows: dict[str, Row] = {}
+    notes: list[str] = []
+    for text in config.domains:
+        topic = Topic.parse(text)
+        suite = topic.suite or config.suite
+        check_domain(topic.domain, suite)
+        whole = prepare_workload(config.target, topic.domain, suite, config.dtype, settings)
+        SkipConfig.parse(config.skip).validate(whole.target.num_layers)
+        if whole.suite.source == BUILTIN and suite not in (None, BUILTIN):
+            notes.append(f"{text}: the suite is not here, packaged prompts of its domain stood in")
+        for workload in _parts(whole, topic):
+            name = workload.suite.name
+            label = topic.domain if topic.suite is None else f"{topic.domain}@{name}"
+            if label in rows:
+                notes.append(f"{text}: {label} is a row already")
+                continue
+            rows[label] = _row(config, label, workload)
+    return Grid(tuple(rows.values()), tuple(notes))
+
+
+def alternating(cells: Row) -> list[EvaluationRequest]:
+    """Return all requests of a row, repeat by repeat, every second repeat backwards."""
+    ordered: list[EvaluationRequest] = []
+    for number in range(len(cells[0].requests)):
+        repeat = [cell.requests[number] for cell in cells]
+        ordered += repeat if number % 2 == 0 else repeat[::-1]
+    return ordered
+
+
+def _parts(whole: Workload, topic: Topic) -> Iterator[Workload]:
+    """The workload, or its categories as the topic asks for them."""
+    if topic.category is None:
+        yield whole
+        return
+    names: Sequence[str] = (topic.category,)
+    if topic.category == "*":
+        names = whole.suite.categories
+        if not names:
+            raise DataError(
+                f"suite {whole.suite.name!r} has no categories: leave #* out, or give items a "
+                "meta.category"
+            )
+    for name in names:
+        yield replace(whole, suite=whole.suite.of_category(name))
+
+
+def _row(config: BenchmarkConfig, label: str, workload: Workload) -> Row:
+    ids = sample_ids(workload.suite, config.num_items)
+    return tuple(
+        CellPlan(label, workload, _repeats(config, workload, method, ids))
+        for method in (BASELINE_METHOD, *config.methods)
+    )
+
+
+def _repeats(
+    config: BenchmarkConfig, workload: Workload, method: str, ids: Sequence[str]
+) -> tuple[EvaluationRequest, ...]:
+    return tuple(
+        workload.request(
+            skip=config.skip,
+            drafter=method,
+            item_ids=ids,
+            max_new_tokens=config.max_new_tokens,
+            is_timed=True,
+            repetition=f"{config.session}/{number}",
+            sampling=config.sampling,
+        )
+        for number in range(config.repeats)
+    )

@@ -1,0 +1,115 @@
+"""Drafters with a model of their own: scripted drafts that are often, and wrongly, sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
+from specdec_core.decoding import DraftBudget, Drafter, DrafterContext, make_drafter
+from specdec_core.skip import SkipConfig
+from tests.conformance.drafter_conformance import DrafterConformance, lend
+from tests.doubles import ScriptedView
+
+SURE = 100.0
+
+
+class ScriptedModel:
+    """A draft model that is wrong after even tokens and has `extra` rows more than the target.
+
+    It is surest of the rows that the target lacks; asked about tokens it lacks, it fails.
+    """
+
+    def __init__(self, target: ScriptedView, extra: int) -> None:
+        inner = target.sparser(SkipConfig.parse("0"))
+        size = target.vocab_size + extra
+
+        def logits_after(context: Sequence[int]) -> list[float]:
+            assert max(context) < size
+            return [*inner.logits_after(context), *[SURE] * extra][:size]
+
+        self._view = ScriptedView(logits_after, size)
+
+    def view(self) -> ScriptedView:
+        return self._view
+
+
+class ModelDrafterConformance(DrafterConformance):
+    """The same for drafters that look at the target or load a model."""
+
+    extra = 0
+
+    def drafter_for(self, view: ScriptedView) -> Drafter:
+        model: Any = ScriptedModel(view, self.extra)
+        target: Any = view
+        context = DrafterContext(view=target, load_model=lambda _reference: model)
+        return make_drafter(self.config, context)
+
+    def test_one_unrepeated_token_is_a_legal_prompt_to_propose_for(self) -> None:
+        view = self.view(0)
+        drafter = self.drafter_for(view)
+        drafter.reset([2])
+        lend(drafter, view, [2])
+        tree = drafter.propose([2], DraftBudget(64, 64)).candidates
+        assert tree.num_drafted > 0
+        tree.validate(view.vocab_size)
+
+
+class TestDraftModel(ModelDrafterConformance):
+    config = DraftModel(model="x")
+
+
+class TestDraftModelLong(ModelDrafterConformance):
+    config = DraftModel(model="x", gamma=32)
+
+
+class TestDraftModelConfident(ModelDrafterConformance):
+    config = DraftModel(model="x", gamma=12, min_confidence=0.4)
+
+
+class TestDraftModelPadded(ModelDrafterConformance):
+    config = DraftModel(model="x")
+    extra = 2
+
+
+class TestDraftModelShort(ModelDrafterConformance):
+    config = DraftModel(model="x")
+    extra = -2
+
+
+class TestDraftTree(ModelDrafterConformance):
+    config = DraftTree(model="x")
+
+
+class TestDraftTreePruned(ModelDrafterConformance):
+    config = DraftTree(model="x", branching=(3, 2, 2, 1), num_nodes=9)
+    extra = 3
+
+
+class TestDraftTreeDynamic(ModelDrafterConformance):
+    config = DraftTree(model="x", shape="dynamic", top_k=3, depth=4, num_nodes=12)
+
+
+class TestDraftTreeDynamicFlat(ModelDrafterConformance):
+    config = DraftTree(model="x", shape="dynamic", top_k=8, depth=0)
+    extra = -1
+
+
+class TestLayerSkip(ModelDrafterConformance):
+    config = LayerSkip(skip="1")
+
+
+class TestLayerSkipNothing(ModelDrafterConformance):
+    config = LayerSkip(gamma=3)
+
+
+class TestSynthetic(ModelDrafterConformance):
+    config = Synthetic(horizon=40)
+
+
+class TestSyntheticNearlyRight(ModelDrafterConformance):
+    config = Synthetic(acceptance=(1.0, 1.0, 0.5, 1.0, 0.0, 1.0), horizon=6)
+
+
+class TestSyntheticBehindItsHorizon(ModelDrafterConformance):
+    config = Synthetic(acceptance=(0.9, 0.2, 0.9), horizon=0)

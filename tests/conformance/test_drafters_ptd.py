@@ -1,0 +1,42 @@
+"""Progressive Tree Drafting under every profile, and with switches at their other values."""
+
+from specdec_core.config.ptd import Ptd
+from specdec_core.decoding import Drafter, DrafterContext, make_drafter
+from tests.conformance.drafter_conformance import DrafterConformance
+
+
+class TestPtd(DrafterConformance):
+    config = Ptd()
+
+
+class TestPtdPaper(DrafterConformance):
+    config = Ptd(profile="paper")
+
+
+class TestPtdRelease(DrafterConformance):
+    config = Ptd(profile="release")
+
+
+class TestPtdKnowsStops(DrafterConformance):
+    """Two of its few ids are never expanded, whether they end the output or not."""
+
+    config = Ptd(width=3, depth=3)
+
+    def drafter(self) -> Drafter:
+        return make_drafter(self.config, DrafterContext(eos_ids=frozenset({0, 2})))
+
+
+class TestPtdReleaseKnowsStops(TestPtdKnowsStops):
+    config = Ptd(profile="release", width=2, depth=3)
+
+
+class TestPtdSmall(DrafterConformance):
+    config = Ptd(width=1, depth=1, candidates=1, key_nodes=1, pool_nodes=1)
+
+
+class TestPtdTopK(DrafterConformance):
+    config = Ptd(expansion="top-k", expansion_k=3, depth=4, period=2, context=3, prefill=True)
+
+
+class TestPtdTopP(DrafterConformance):
+    config = Ptd(profile="paper", expansion="top-p", expansion_p=0.6, width=2, fallback="none")
