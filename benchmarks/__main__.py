@@ -8,7 +8,7 @@ import json
 
 from benchmarks.common import RESULTS
 
-NAMES = ("threads", "autoregressive", "drafting", "batching", "search")
+NAMES = ("threads", "forward", "autoregressive", "drafting", "batching", "search")
 
 
 def main() -> None:

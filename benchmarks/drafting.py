@@ -18,8 +18,9 @@ from specdec_core.evaluation import StopStrings
 _SETTINGS = (("pypi:gemma3-270m", "translation", 48), ("pypi:smollm2-135m", "summarization", 96))
 _DRAFTERS = (
     "prompt-lookup:num_tokens=3",
-    "token-recycling:num_nodes=4,state_scope=run",
-    "token-recycling:num_nodes=8,state_scope=run",
+    "token-recycling:num_nodes=7,state_scope=run",
+    "token-recycling:num_nodes=3,prompt_bigrams=true,state_scope=run",
+    "token-recycling:num_nodes=7,prompt_bigrams=true,state_scope=run",
 )
 _NUM_REQUESTS = 17
 

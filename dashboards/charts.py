@@ -101,7 +101,7 @@ def interval_figure(search: SearchSummary) -> go.Figure:
         if row.change is not None and row.kind != "difference"
     ]
     chosen = search.selection_metric_change
-    if chosen is not None:
+    if chosen is not None and search.selection_metric_change_kind == "relative":
         lines.append(("task metric on selection items", chosen, None))
     figure = go.Figure()
     for name, interval, limit in reversed(lines):

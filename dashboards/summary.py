@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from db.schemas import HeldoutComparison, Interval
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind
 
 
 class _View(BaseModel):
@@ -128,6 +128,7 @@ class SearchSummary(_View):
     answer: Configuration
     compared: Configuration | None = None
     selection_metric_change: Interval | None = None
+    selection_metric_change_kind: MetricChangeKind = "relative"
     levels: tuple[Level, ...] = ()
     ablation: tuple[Configuration, ...] = ()
     front: tuple[Configuration, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -26,18 +27,24 @@ from flows.views import TableView
 from tasks.benchmark_report import BenchmarkReport
 from tasks.report import Progress, SearchReport
 
+logger = logging.getLogger(__name__)
+
 # Each update is a request to the Prefect server.
 _UPDATE_INTERVAL_S = 2.0
 
 
 class ProgressBar:
-    """Prefect progress artifact that is updated every few seconds, however often it is told."""
+    """Prefect progress artifact that is updated every few seconds, however often it is told.
+
+    Best effort: a server that does not answer is logged, and asked again with the next update.
+    """
 
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Create the bar; `key` becomes part of its address."""
         self._clock = clock
-        created = create_progress_artifact(0.0, artifact_key(key, "progress"), "starting")
-        self._artifact_id = cast(UUID, created)  # a coroutine only inside an event loop
+        self._key = artifact_key(key, "progress")
+        self._artifact_id: UUID | None = None
+        self._show(0.0, "starting")
         self._next_update = clock()
         self._stage: str | None = None
 
@@ -48,11 +55,21 @@ class ProgressBar:
             return
         self._stage = progress.stage
         self._next_update = self._clock() + _UPDATE_INTERVAL_S
-        update_progress_artifact(self._artifact_id, percent(progress), describe(progress))
+        self._show(percent(progress), describe(progress))
 
     def finish(self, text: str) -> None:
         """Show the bar as full."""
-        update_progress_artifact(self._artifact_id, 100.0, text)
+        self._show(100.0, text)
+
+    def _show(self, share: float, text: str) -> None:
+        try:
+            if self._artifact_id is not None:
+                update_progress_artifact(self._artifact_id, share, text)
+                return
+            created = create_progress_artifact(share, self._key, text)
+            self._artifact_id = cast(UUID, created)  # a coroutine only inside an event loop
+        except Exception as error:  # noqa: BLE001 - a picture of the work must not cost the work
+            logger.warning("progress is not shown (%s: %s)", type(error).__name__, error)
 
 
 def artifact_key(*parts: str) -> str:

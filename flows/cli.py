@@ -21,6 +21,8 @@ def main() -> int:
     interrupts: list[int] = []
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
+        # Noted as well, because Python drops what is raised in a callback of its own, such as
+        # those of the import system: long work asks for the note.
         interrupts.append(number)
         raise KeyboardInterrupt
 
@@ -29,7 +31,7 @@ def main() -> int:
         # Loaded while interrupts are listened for: it takes longer than anything before it.
         from flows.commands.execute import execute
 
-        code = execute(sys.argv[1:])
+        code = execute(sys.argv[1:], lambda: bool(interrupts))
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except SystemExit as end:

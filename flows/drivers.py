@@ -15,6 +15,7 @@ from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
 from tasks.calibration import run_calibration
 from tasks.evaluator import ModelEvaluatorFactory
+from tasks.jobs import StopCheck
 from tasks.pool import PoolFactory, pool_factory
 from tasks.report import OnProgress, SearchReport
 from tasks.runtime import LogLine
@@ -29,6 +30,7 @@ def search(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
+    should_stop: StopCheck = lambda: False,
     retries_failed: bool = False,
 ) -> SearchReport:
     """Run one search with the store, workers and tracker of `settings`; see `run_search`.
@@ -47,6 +49,7 @@ def search(
             log=log,
             progress=progress,
             flow_run_id=flow_run_id,
+            should_stop=should_stop,
             retries_failed=retries_failed,
         )
 
@@ -58,6 +61,7 @@ def calibrate(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
+    should_stop: StopCheck = lambda: False,
 ) -> CalibrationRecord:
     """Measure one target with the store and workers of `settings`.
 
@@ -74,6 +78,7 @@ def calibrate(
             log=log,
             progress=progress,
             flow_run_id=flow_run_id,
+            should_stop=should_stop,
         )
 
 
@@ -84,6 +89,7 @@ def benchmark(
     log: LogLine,
     progress: OnProgress,
     flow_run_id: str | None = None,
+    should_stop: StopCheck = lambda: False,
     kind: str,
 ) -> BenchmarkReport:
     """Run one benchmark with the store, workers and tracker of `settings`.
@@ -102,6 +108,7 @@ def benchmark(
             log=log,
             progress=progress,
             flow_run_id=flow_run_id,
+            should_stop=should_stop,
             kind=kind,
         )
 

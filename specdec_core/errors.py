@@ -43,3 +43,7 @@ class StoreError(SpecDecError):
 
 class ProfileNotFoundError(SpecDecError, LookupError):
     """No stored skip profile matches the question."""
+
+
+class RunNotFoundError(SpecDecError, LookupError):
+    """No stored run has the id that was asked for."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from db.schemas import Interval
 from db.store import Store
 from specdec_core.errors import MeasurementError
 from specdec_core.search.advice import SearchContext, advice
 from specdec_core.search.tss import Ranked, SearchOutcome
 from tasks.driver import compared_member
-from tasks.heldout import Heldout, HeldoutPlan, compare_heldout, metric_interval
+from tasks.heldout import Heldout, HeldoutPlan, MetricChange, compare_heldout, metric_change
 from tasks.plan import Plan
 from tasks.publish import Decision, decide, publish
 from tasks.report import (
@@ -77,7 +76,8 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         dense=configuration_row(outcome.dense, keys),
         answer=configuration_row(outcome.answer, keys),
         compared=configuration_row(compared, keys) if compared else None,
-        selection_metric_change=change,
+        selection_metric_change=change.change,
+        selection_metric_change_kind=change.kind,
         levels=tuple(level_table(level, keys) for level in outcome.levels),
         ablation=ablation_rows(outcome, keys),
         front=rows_of(outcome.front, keys),
@@ -116,13 +116,13 @@ def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[st
     return found, (*notes, *found.notes)
 
 
-def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> Interval | None:
-    """Interval of the metric change on the selection items, where there is one."""
+def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> MetricChange:
+    """Return the metric change on the selection items, empty where there is none."""
     if compared is None or not evidence.plan.has_metric:
-        return None
+        return MetricChange()
     dense = store.evaluations.samples(evidence.keys[""])
     sparse = store.evaluations.samples(evidence.keys[str(compared.skip)])
-    return metric_interval(dense, sparse)
+    return metric_change(dense, sparse)
 
 
 def _hardware(store: Store, evidence: Evidence) -> str:
@@ -133,8 +133,10 @@ def _hardware(store: Store, evidence: Evidence) -> str:
     return row.hardware if row else ""
 
 
-def _context(plan: Plan, change: Interval | None) -> SearchContext:
+def _context(plan: Plan, measured: MetricChange) -> SearchContext:
     config = plan.config
+    # Tolerances are relative: a plain difference cannot be held against them.
+    change = measured.change if measured.kind == "relative" else None
     return SearchContext(
         epsilon_acceptance=config.epsilon_acceptance,
         epsilon_metric=config.epsilon_metric,

@@ -10,7 +10,7 @@ from specdec_core.config.domains import check_domain
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import sample_ids
-from specdec_core.data.suites import BUILTIN
+from specdec_core.data.suites import BUILTIN, PUBLIC_SETS
 from specdec_core.errors import DataError
 from specdec_core.skip import SkipConfig
 from tasks.cells import BASELINE_METHOD, CellPlan
@@ -41,11 +41,10 @@ def make_grid(config: BenchmarkConfig, settings: Settings, prepare_workload: Pre
         check_domain(topic.domain, suite)
         whole = prepare_workload(config.target, topic.domain, suite, config.dtype, settings)
         SkipConfig.parse(config.skip).validate(whole.target.num_layers)
-        if whole.suite.source == BUILTIN and suite not in (None, BUILTIN):
+        if _is_stand_in(whole, suite):
             notes.append(f"{text}: the suite is not here, packaged prompts of its domain stood in")
-        for workload in _parts(whole, topic):
-            name = workload.suite.name
-            label = topic.domain if topic.suite is None else f"{topic.domain}@{name}"
+        for category, workload in _parts(whole, topic):
+            label = _label(topic, whole, category)
             if label in rows:
                 notes.append(f"{text}: {label} is a row already")
                 continue
@@ -62,10 +61,24 @@ def alternating(cells: Row) -> list[EvaluationRequest]:
     return ordered
 
 
-def _parts(whole: Workload, topic: Topic) -> Iterator[Workload]:
+def _is_stand_in(workload: Workload, suite: str | None) -> bool:
+    return workload.suite.source == BUILTIN and suite not in (None, BUILTIN)
+
+
+def _label(topic: Topic, whole: Workload, category: str | None) -> str:
+    """The domain, and where its prompts are from if that was asked for."""
+    if topic.suite is None:
+        return topic.domain
+    name = topic.suite if topic.suite in PUBLIC_SETS else whole.suite.name
+    if whole.suite.source == BUILTIN:
+        name = BUILTIN
+    return f"{topic.domain}@{name}" + (f"#{category}" if category else "")
+
+
+def _parts(whole: Workload, topic: Topic) -> Iterator[tuple[str | None, Workload]]:
     """The workload, or its categories as the topic asks for them."""
     if topic.category is None:
-        yield whole
+        yield None, whole
         return
     names: Sequence[str] = (topic.category,)
     if topic.category == "*":
@@ -76,7 +89,7 @@ def _parts(whole: Workload, topic: Topic) -> Iterator[Workload]:
                 "meta.category"
             )
     for name in names:
-        yield replace(whole, suite=whole.suite.of_category(name))
+        yield name, replace(whole, suite=whole.suite.of_category(name))
 
 
 def _row(config: BenchmarkConfig, label: str, workload: Workload) -> Row:

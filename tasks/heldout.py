@@ -117,7 +117,8 @@ def _comparison(
     notes: list[str],
 ) -> HeldoutComparison:
     columns_dense, columns_sparse = _acceptance_columns(dense), _acceptance_columns(sparse)
-    metric = _metric_change(dense, sparse, notes)
+    metric = metric_change(dense, sparse)
+    notes += metric.notes
     dense_times, sparse_times = _paired_times(dense, sparse)
     plain_times, sparse_against_plain = _paired_times(plain, sparse)
     return HeldoutComparison(
@@ -142,45 +143,36 @@ def _comparison(
     )
 
 
-def metric_interval(
-    dense: Sequence[SampleResult], sparse: Sequence[SampleResult]
-) -> Interval | None:
-    """Relative change of the metric on paired items; None where it is not defined."""
-    return _metric_change(dense, sparse, []).change
-
-
 @dataclass(frozen=True, slots=True)
-class _MetricChange:
+class MetricChange:
     """Mean scores of both sides and how they differ; empty where nothing is scored."""
 
     dense: float | None = None
     sparse: float | None = None
     change: Interval | None = None
     kind: MetricChangeKind = "relative"
+    notes: tuple[str, ...] = ()
 
 
-def _metric_change(
-    dense: Sequence[SampleResult], sparse: Sequence[SampleResult], notes: list[str]
-) -> _MetricChange:
-    """Mean scores of both and the relative change; the plain difference near zero."""
+def metric_change(dense: Sequence[SampleResult], sparse: Sequence[SampleResult]) -> MetricChange:
+    """Return mean scores of both and the relative change; the plain difference near zero."""
     pairs = [
         (one.score, other.score)
         for one, other in zip(dense, sparse, strict=True)
         if one.score is not None and other.score is not None
     ]
     if not pairs:
-        return _MetricChange()
+        return MetricChange()
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     means = sum(before) / len(pairs), sum(after) / len(pairs)
+    notes = ["the change of the metric is an absolute difference"]
     if means[0] >= SMALL_METRIC:
         try:
-            return _MetricChange(*means, to_interval(relative_change_of_means(before, after)))
+            return MetricChange(*means, to_interval(relative_change_of_means(before, after)))
         except MeasurementError:
-            notes.append(
-                "the dense metric is too close to 0 on these items for a relative interval"
-            )
-    notes.append("the change of the metric is an absolute difference")
-    return _MetricChange(*means, to_interval(difference_of_means(before, after)), "difference")
+            notes.insert(0, "the dense metric is too close to 0 here for a relative interval")
+    change = to_interval(difference_of_means(before, after))
+    return MetricChange(*means, change, "difference", tuple(notes))
 
 
 def to_interval(estimate: IntervalEstimate) -> Interval:

@@ -140,8 +140,7 @@ def _sweep(curve: Curve) -> Figure:
     rates.plot(places, [each.hit_rate for each in figures], label="hit rate (HR)", **_style(2))
     rates.set_ylabel("share of steps with a draft")
     rates.set_ylim(0.0, 1.05)
-    lines = [*axes.get_lines(), *rates.get_lines()]
-    axes.legend(handles=lines, fontsize=8, frameon=False)
+    _legend(axes)
     return figure
 
 
@@ -221,4 +220,5 @@ def _title(axes: Any, report: BenchmarkReport) -> None:
 
 
 def _legend(axes: Any) -> None:
-    axes.legend(fontsize=8, frameon=False)
+    """Below the axes, where it hides no point."""
+    axes.figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)

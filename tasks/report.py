@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from db.schemas import HeldoutComparison, Interval
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind
 from specdec_core.config.base import Record
 from specdec_core.config.search import SearchConfig
 from specdec_core.search.tss import Level, Ranked, SearchOutcome
@@ -113,6 +113,7 @@ class SearchReport(Record):
     selection_metric_change: Interval | None = Field(
         None, description="of the compared configuration on the selection items"
     )
+    selection_metric_change_kind: MetricChangeKind = "relative"
     levels: tuple[LevelTable, ...]
     ablation: tuple[ConfigurationRow, ...] = Field(description="single units, by layer")
     front: tuple[ConfigurationRow, ...]

@@ -36,7 +36,7 @@ def note_end(store: Store, run_id: str) -> Iterator[None]:
         yield
     except BaseException as error:
         with contextlib.suppress(StoreError):
-            text = f"{type(error).__name__}: {error}"
+            text = ": ".join(filter(None, [type(error).__name__, str(error)]))
             store.runs.update(run_id, status=end_status(error), error=text[:4000])
         raise
 

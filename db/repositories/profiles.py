@@ -294,5 +294,5 @@ def _not_found(asked: dict[str, str | None], closest: builtins.list[ClosestProfi
     )
     return (
         f"no active profile for {question}: the closest are {known or 'none, the store is empty'}; "
-        f"use one of these, or run 'specdec search {asked['domain']}'"
+        "use one of these, or search one (`specdec search --help`)"
     )

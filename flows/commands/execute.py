@@ -18,15 +18,22 @@ from pydantic import ValidationError
 
 from flows.commands.parser import build_parser
 from specdec_core.config.settings import QUIET_ENVIRONMENT
-from specdec_core.errors import ConfigError, SpecDecError
+from specdec_core.errors import ConfigError, SearchCancelledError, SpecDecError
 
 Handler = Callable[[Namespace], int]
 
 
-def execute(words: Sequence[str]) -> int:
+def execute(words: Sequence[str], is_interrupted: Callable[[], bool] = lambda: False) -> int:
     """Run the command that `words` spell; return its exit code, see `flows.cli`.
 
     With ``--json`` a failure is a JSON document on standard output as well.
+
+    Args:
+        words: The command line without the program's name.
+        is_interrupted: Asked during long work, which ends once it is true.
+
+    Raises:
+        KeyboardInterrupt: if long work ended because of that.
     """
     # A machine reads one document on standard output, whatever a library prints there.
     is_json = "--json" in words
@@ -34,9 +41,11 @@ def execute(words: Sequence[str]) -> int:
     try:
         args = build_parser().parse_args(words)
         _prepare_process()
-        args.out = sys.stdout
+        args.out, args.is_interrupted = sys.stdout, is_interrupted
         with redirect_stdout(sys.stderr) if is_json else nullcontext():
             return _load(args.handler)(args)
+    except SearchCancelledError as error:
+        raise KeyboardInterrupt from error
     except ConfigError as error:
         return _fail(out, error, 2)
     except ValidationError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from flows.commands.output import emit, note, table
+from flows.method_table import method_table, option_table
 from specdec_core.config.domains import DOMAINS, search_defaults
 from specdec_core.config.settings import Settings
 from specdec_core.data.suites import Suite, domain_of, load_suite
@@ -27,6 +28,13 @@ def check_data(args: Namespace) -> int:
     domain = args.domain or domain_of(Path(args.file))
     suite = _describe(load_suite(domain, args.file))
     emit(args, suite, lambda: _suite_table([suite]))
+    return 0
+
+
+def methods(args: Namespace) -> int:
+    """Show every drafting method, or the options of one."""
+    view = option_table(args.method) if args.method else method_table()
+    emit(args, view.to_records(), view.to_rich)
     return 0
 
 

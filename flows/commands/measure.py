@@ -9,18 +9,13 @@ from rich.text import Text
 
 from db.schemas import CalibrationRecord
 from flows import drivers
-from flows.benchmark_tables import (
-    benchmark_tables,
-    certificate_table,
-    difference_table,
-    headline,
-    regression_table,
-)
+from flows.benchmark_tables import benchmark_tables, headline
 from flows.commands.options import given_flags
 from flows.commands.output import emit
 from flows.commands.parser import VERIFY_LEAVES_OUT
 from flows.commands.progress import ProgressDisplay
 from flows.measurements import curve_table, layer_table
+from flows.proof_tables import certificate_table, difference_table, regression_table
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.presets import benchmark_config
@@ -41,6 +36,7 @@ def calibrate(args: Namespace) -> int:
             Settings(),
             log=display.say,
             progress=display.follow,
+            should_stop=args.is_interrupted,
         )
     emit(args, record, lambda: render_calibration(record))
     return 0
@@ -52,7 +48,7 @@ def bench(args: Namespace) -> int:
     Exit code 1 if a figure fell below its baseline or, with ``--verify``, an output is not proven.
     """
     config = benchmark_config(given_flags(args, BenchmarkConfig))
-    report = _measure(config, KIND)
+    report = _measure(args, config, KIND)
     emit(args, report, lambda: render_benchmark(report))
     return 0 if report.is_good else 1
 
@@ -62,18 +58,19 @@ def verify(args: Namespace) -> int:
     given = given_flags(args, BenchmarkConfig, VERIFY_LEAVES_OUT)
     # Once is enough: nothing is timed against anything.
     fixed = {"methods": [args.method], "verify": True, "repeats": 1}
-    report = _measure(benchmark_config({**given, **fixed}), VERIFY_KIND)
+    report = _measure(args, benchmark_config({**given, **fixed}), VERIFY_KIND)
     emit(args, report, lambda: render_proof(report))
     return 0 if report.is_good else 1
 
 
-def _measure(config: BenchmarkConfig, kind: str) -> BenchmarkReport:
+def _measure(args: Namespace, config: BenchmarkConfig, kind: str) -> BenchmarkReport:
     with ProgressDisplay() as display:
         return drivers.benchmark(
             config,
             Settings(),
             log=display.say,
             progress=display.follow,
+            should_stop=args.is_interrupted,
             kind=kind,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +13,13 @@ from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+_PIPE_WIDTH = 140
+
 
 def console() -> Console:
-    """Console for results."""
-    return Console(highlight=False)
+    """Console for results; a file or pipe has room for the widest table."""
+    is_measured = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if is_measured else _PIPE_WIDTH)
 
 
 def note(text: str) -> None:

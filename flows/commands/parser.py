@@ -192,6 +192,13 @@ def _add_inputs(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     build.add_argument("--model", required=True, metavar="REF", help="whose tokenizer to use")
     show = _verb(datastore, "show", "flows.commands.datastore:show", "what one is made of")
     show.add_argument("folder", help="folder of a datastore")
+    methods = _verb(
+        verbs,
+        "methods",
+        "flows.commands.inputs:methods",
+        "drafting methods, or the options of one",
+    )
+    methods.add_argument("method", nargs="?", metavar="METHOD")
     models = _group(verbs, "models", "target models")
     _verb(models, "list", "flows.commands.inputs:list_models", "packaged models")
     prepare = _verb(

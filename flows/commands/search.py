@@ -25,6 +25,7 @@ def search(args: Namespace) -> int:
             settings,
             log=display.say,
             progress=display.follow,
+            should_stop=args.is_interrupted,
             retries_failed=args.retry_failed,
         )
     found = links(report, running_state(settings.home_dir))

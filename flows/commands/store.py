@@ -12,7 +12,7 @@ from db.schemas import RunRecord, SkipProfile
 from db.store import Store
 from flows.commands.output import emit, note, table
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError, ProfileNotFoundError
+from specdec_core.errors import ProfileNotFoundError, RunNotFoundError
 
 
 def list_profiles(args: Namespace) -> int:
@@ -62,7 +62,9 @@ def show_run(args: Namespace) -> int:
     with _open_store() as store:
         run = store.runs.get(args.id)
     if run is None:
-        raise ConfigError(f"there is no run {args.id!r}: `specdec runs list` shows what is stored")
+        raise RunNotFoundError(
+            f"there is no run {args.id!r}: `specdec runs list` shows what is stored"
+        )
     emit(args, run, lambda: Pretty(run.model_dump(mode="json"), expand_all=True))
     return 0
 

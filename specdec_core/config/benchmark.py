@@ -55,7 +55,7 @@ class BenchmarkConfig(Record):
         ("translation", "summarization", "qa", "math", "code", "chat"),
         min_length=1,
         description="domain, or domain@suite with a file, folder, hub set or public set such as "
-        "chat@spec_bench/mt_bench, or domain@suite#category, where category * takes each by itself",
+        "chat@spec_bench, or domain@suite#category, where category * takes each by itself",
     )
     num_items: int = Field(8, ge=1, description="items per domain")
     max_new_tokens: int = Field(64, ge=2, le=4096, description="longest output, tokens")

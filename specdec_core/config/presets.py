@@ -12,12 +12,12 @@ from specdec_core.config.build import build_config
 from specdec_core.errors import ConfigError
 
 SPEC_BENCH = (
-    "chat@spec_bench/mt_bench",
-    "translation@spec_bench/translation",
-    "summarization@spec_bench/summarization",
-    "qa@spec_bench/qa",
-    "math@spec_bench/math_reasoning",
-    "rag@spec_bench/rag",
+    "chat@spec_bench",
+    "translation@spec_bench",
+    "summarization@spec_bench",
+    "qa@spec_bench",
+    "math@spec_bench",
+    "rag@spec_bench",
 )
 """The six domains of Spec-Bench, each from its own questions alone."""
 
@@ -27,9 +27,9 @@ _PRESETS: Mapping[Preset, Mapping[str, Any]] = MappingProxyType(
             "target": "pypi:smollm2-135m",
             "domains": (
                 *SPEC_BENCH,
-                "math@gsm8k/test",
-                "code@humaneval/test",
-                "code@mbpp/test",
+                "math@gsm8k",
+                "code@humaneval",
+                "code@mbpp",
             ),
             "methods": (
                 "prompt-lookup",
@@ -42,7 +42,7 @@ _PRESETS: Mapping[Preset, Mapping[str, Any]] = MappingProxyType(
         },
         "ptd-ablation": {
             "target": "pypi:smollm2-135m",
-            "domains": ("chat@spec_bench/mt_bench#*",),
+            "domains": ("chat@spec_bench#*",),
             "methods": ablation_methods(),
             "num_items": 4,
             "repeats": 1,

@@ -50,27 +50,7 @@ def sentence_bleu(answer: str, references: Sequence[str]) -> float:
 
     Source: Post 2018 (sacreBLEU); smoothing of Chen and Cherry 2014 as implemented there.
     """
-    return float(_bleu(effective_order=True).sentence_score(answer, list(references)).score) / 100
-
-
-def corpus_bleu(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Corpus BLEU in [0, 1] with sacreBLEU's defaults; items may have unequal reference counts.
-
-    Args:
-        answers: One text per item.
-        references: The references of each item, in the order of `answers`.
-
-    Raises:
-        DataError: if there are no items, the lengths differ or an item has no reference.
-    """
-    if not answers or len(answers) != len(references) or not all(references):
-        raise DataError(
-            f"corpus BLEU of {len(answers)} answers and {len(references)} reference lists: give "
-            "at least one item, and at least one reference for each"
-        )
-    most = max(map(len, references))
-    streams = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
-    return float(_bleu(effective_order=False).corpus_score(list(answers), streams).score) / 100
+    return float(_bleu().sentence_score(answer, list(references)).score) / 100
 
 
 def rouge_l(answer: str, references: Sequence[str]) -> float:
@@ -133,10 +113,10 @@ def pass_program(answer: str, prompt: str, meta: Mapping[str, Any]) -> str:
 
 
 @cache
-def _bleu(*, effective_order: bool) -> Any:
+def _bleu() -> Any:
     from sacrebleu.metrics.bleu import BLEU  # slow to import
 
-    return BLEU(tokenize="13a", smooth_method="exp", effective_order=effective_order)
+    return BLEU(tokenize="13a", smooth_method="exp", effective_order=True)
 
 
 @cache

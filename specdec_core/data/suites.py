@@ -39,16 +39,25 @@ PUBLIC_FILES: Mapping[str, tuple[str, ...]] = {
     "chat": ("spec_bench/mt_bench",),
 }
 
-# Public sets that can be asked for by name, whatever domain's files they are part of.
-PUBLIC_SETS = frozenset(
-    {
-        *(name for names in PUBLIC_FILES.values() for name in names),
-        "spec_bench/qa",
-        "spec_bench/math_reasoning",
-        "mbpp/test",
-        "xsum/test_sample",
-    }
-)
+# Public sets that can be asked for by name: the file, without its ending, of each of their domains.
+PUBLIC_SETS: Mapping[str, Mapping[str, str]] = {
+    "spec_bench": {
+        "chat": "spec_bench/mt_bench",
+        "translation": "spec_bench/translation",
+        "summarization": "spec_bench/summarization",
+        "qa": "spec_bench/qa",
+        "math": "spec_bench/math_reasoning",
+        "rag": "spec_bench/rag",
+    },
+    "gsm8k": {"math": "gsm8k/test"},
+    "humaneval": {"code": "humaneval/test"},
+    "mbpp": {"code": "mbpp/test"},
+    "mmlu": {"mmlu": "mmlu/test_sample"},
+    "nq_open": {"qa": "nq_open/dev_sample"},
+    "cnn_dm": {"summarization": "cnn_dm/train_split_sample"},
+    "xsum": {"summarization": "xsum/test_sample"},
+    "wmt_de_en": {"translation": "wmt_de_en/newstest2021_sample"},
+}
 
 _DOMAIN_NAME = re.compile(r"\w[\w.-]*")
 _HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<split>[\w.-]+))?")
@@ -59,9 +68,9 @@ def load_suite(domain: str, suite: str | None = None, data_dir: Path | None = No
 
     Args:
         domain: One of DOMAINS, or the user's own name where `suite` or `data_dir` has it.
-        suite: A JSONL file; a folder that holds the domain's files; one of PUBLIC_SETS, such as
-            ``spec_bench/mt_bench``, looked up in the same places as a domain, the packaged set
-            standing in where it lies in none; a hub data set as
+        suite: A JSONL file; a folder that holds the domain's files; one of PUBLIC_SETS, looked up
+            in the same places as a domain, the packaged set standing in where it lies in none; a
+            hub data set as
             ``hf:org/name[@revision][:split]``; or ``builtin`` for the packaged set. Behind a
             ``#`` the `meta.category` of the items to keep. None searches the places named at the
             top of this module.
@@ -80,7 +89,7 @@ def load_suite(domain: str, suite: str | None = None, data_dir: Path | None = No
         return _load_builtin(domain)
     if suite is not None and suite.startswith("hf:"):
         return _load_hub(domain, suite)
-    if suite in PUBLIC_SETS:
+    if suite is not None and suite in PUBLIC_SETS:
         return _load_public(domain, suite, data_dir)
     if suite is not None:
         return _load_path(domain, suite)
@@ -111,10 +120,16 @@ def domain_of(path: Path) -> str:
 
 
 def _load_public(domain: str, name: str, data_dir: Path | None) -> Suite:
-    """The public set `name`, or the packaged set of its domain where it lies nowhere."""
+    """The questions of one domain of a public set, or the packaged ones where it lies nowhere."""
+    file = PUBLIC_SETS[name].get(domain)
+    if file is None:
+        raise DataError(
+            f"public set {name!r} has no questions of domain {domain!r}: it has "
+            f"{', '.join(PUBLIC_SETS[name])}"
+        )
     if data_dir != Path(BUILTIN):
-        for folder in _search_folders(name, data_dir):
-            path = folder / f"{name}.jsonl"
+        for folder in _search_folders(file, data_dir):
+            path = folder / f"{file}.jsonl"
             if path.is_file():
                 return _load_files(domain, [path], folder, path)
     logger.warning("public set %s is not here: packaged %s prompts stand in", name, domain)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from specdec_core.config.sampling import Sampling
-from specdec_core.decoding.ranking import first_argmax, largest
+from specdec_core.decoding.ranking import largest
 from specdec_core.randomness import Noise
 
 _MINUS_INFINITY = -math.inf
@@ -167,8 +167,3 @@ def _keep_from(row: torch.Tensor, edge: torch.Tensor, num: int) -> torch.Tensor:
     equal = (row == edge).nonzero()[:, 0]
     kept[equal[: num - int(kept.sum())]] = True
     return row.masked_fill(~kept, _MINUS_INFINITY)
-
-
-def greedy_token(processed: torch.Tensor) -> int:
-    """Return the most likely token of a row, of equal ones the lowest id."""
-    return int(first_argmax(processed))

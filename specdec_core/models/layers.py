@@ -133,7 +133,8 @@ class MLP:
             return tensors.get(f"{prefix}.mlp.{name}.bias", (size,)) if arch.has_mlp_bias else None
 
         gate, up = (
-            tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h)) for name in ("gate_proj", "up_proj")
+            tensors.get(f"{prefix}.mlp.{name}.weight", (ffn, h))
+            for name in ("gate_proj", "up_proj")
         )
         gate_bias, up_bias = bias("gate_proj", ffn), bias("up_proj", ffn)
         self.gate_up = GatedLinear(

@@ -143,7 +143,7 @@ class TargetView:
             mlp = None if skip.skips_mlp(layer) else target.mlp[layer]
             self._plan.append((attention, host._plan[layer][1] if host else slot, mlp))
             slot += attention is not None
-        self._num_slots = host._num_slots if host else slot
+        self._num_slots: int = host._num_slots if host else slot
         self._windows = {a.shape.window for a, _, _ in self._plan if a is not None}
         self._blocks = target.engine.blocks(self._plan) if target.engine is not None else None
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import torch
 
+from specdec_core.models.native.build import find_kernels
+
 
 def describe_hardware(device: torch.device) -> str:
-    """Return processor or accelerator, thread count and the instruction set torch uses."""
+    """Return processor or accelerator, thread count, instruction set, and whose kernels decode."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     capability = torch.backends.cpu.get_cpu_capability()
-    return f"{_processor()}, {torch.get_num_threads()} threads, {capability}"
+    kernels = "own bfloat16 kernels" if find_kernels() is not None else "torch kernels"
+    return f"{_processor()}, {torch.get_num_threads()} threads, {capability}, {kernels}"
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -226,8 +226,9 @@ def _storage_faults(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         cause = error.__cause__ or error  # what the database said, where Optuna hides it
+        said = " ".join(str(cause).split())
         raise StoreError(
-            f"Optuna study {what} cannot be used ({type(cause).__name__}: {cause}): check free "
+            f"Optuna study {what} cannot be used ({type(cause).__name__}: {said}): check free "
             "disk space and SPECDEC_OPTUNA_URL, which must not name a database of MLflow or Prefect"
         ) from error
 

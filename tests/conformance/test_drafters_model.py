@@ -59,10 +59,6 @@ class TestDraftModel(ModelDrafterConformance):
     config = DraftModel(model="x")
 
 
-class TestDraftModelLong(ModelDrafterConformance):
-    config = DraftModel(model="x", gamma=32)
-
-
 class TestDraftModelConfident(ModelDrafterConformance):
     config = DraftModel(model="x", gamma=12, min_confidence=0.4)
 
@@ -105,10 +101,6 @@ class TestLayerSkipNothing(ModelDrafterConformance):
 
 class TestSynthetic(ModelDrafterConformance):
     config = Synthetic(horizon=40)
-
-
-class TestSyntheticNearlyRight(ModelDrafterConformance):
-    config = Synthetic(acceptance=(1.0, 1.0, 0.5, 1.0, 0.0, 1.0), horizon=6)
 
 
 class TestSyntheticBehindItsHorizon(ModelDrafterConformance):

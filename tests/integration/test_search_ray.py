@@ -21,6 +21,7 @@ from tasks.jobs import JobFailure
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.search import run_search
+from tests import run_fixtures
 from tests.table_evaluator import Control, TableEvaluator, config, workload
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -44,22 +45,12 @@ sys.stdout.write(report.answer.skip)
 """
 
 
+store, control = run_fixtures.store, run_fixtures.control
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home", cache=tmp_path / "cache", threads=1, num_workers=2)
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    with Store.open(settings.resolved_database_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def control(tmp_path: Path) -> Control:
-    folder = tmp_path / "control"
-    folder.mkdir()
-    return Control(folder)
 
 
 @pytest.fixture
@@ -229,7 +220,7 @@ def test_a_killed_driver_continues_and_evaluates_every_key_once(
         assert first.poll() is None
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.communicate()
     done_before = {row.key for row in store.evaluations.list(status="done", limit=None)}
     times_before = {row.key: row.created_at for row in store.evaluations.list(limit=None)}
     calls_before = len(control.calls)

@@ -47,7 +47,7 @@ class OutputQuery(Record):
     """Which output of which cell."""
 
     run_id: str = Field(min_length=1)
-    domain: str = Field(min_length=1, description="as stored, such as chat@spec_bench/mt_bench")
+    domain: str = Field(min_length=1, description="as stored, such as chat@spec_bench")
     drafter: str = Field(min_length=1, description="as stored")
     item_id: str = Field(min_length=1)
 

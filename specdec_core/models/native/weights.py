@@ -57,5 +57,5 @@ class Packer:
 
 def interleave(gate_and_up: tuple[Tensor, Tensor]) -> Tensor:
     """Return ``[2 * n, ..]`` with blocks of 16 gates, each followed by its 16 ups."""
-    blocks = [part.unflatten(0, (-1, _LANES)) for part in gate_and_up]
+    blocks = [part.reshape(-1, _LANES, *part.shape[1:]) for part in gate_and_up]
     return torch.stack(blocks, 1).flatten(0, 2)

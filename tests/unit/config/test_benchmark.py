@@ -13,7 +13,7 @@ from specdec_core.errors import ConfigError
     ("text", "expected"),
     [
         ("chat", ("chat", None, None)),
-        ("chat@spec_bench/mt_bench", ("chat", "spec_bench/mt_bench", None)),
+        ("chat@spec_bench", ("chat", "spec_bench", None)),
         ("chat@mine.jsonl#*", ("chat", "mine.jsonl", "*")),
         ("qa@hf:org/set@main:test", ("qa", "hf:org/set@main:test", None)),
         ("qa@/a#b/c.jsonl#x", ("qa", "/a#b/c.jsonl", "x")),
@@ -44,12 +44,12 @@ def test_sampling_is_stored_in_one_spelling_and_refused_before_anything_runs():
 def test_the_spec_bench_preset_names_each_set_by_itself():
     config = benchmark_config({"preset": "spec-bench", "num_items": 3})
     assert config.domains[:6] == SPEC_BENCH
-    assert config.domains[6:] == ("math@gsm8k/test", "code@humaneval/test", "code@mbpp/test")
+    assert config.domains[6:] == ("math@gsm8k", "code@humaneval", "code@mbpp")
     assert config.num_items == 3
     for text in config.domains:
         topic = Topic.parse(text)
         assert check_domain(topic.domain) == topic.domain
-        assert topic.suite in PUBLIC_SETS
+        assert topic.domain in PUBLIC_SETS[topic.suite or ""]
     lossy = benchmark_config({"preset": "spec-bench", "methods": ("prompt-lookup",)})
     assert lossy.methods == ("prompt-lookup",)
 

@@ -92,6 +92,14 @@ def test_intervals_are_relative_changes_with_uneven_ends() -> None:
     assert sorted(limits) == [("acceptance length", -0.05), ("task metric", -0.05)]
 
 
+def test_a_plain_difference_on_selection_items_is_left_to_the_table() -> None:
+    name = "task metric on selection items"
+    drawn = charts.interval_figure(search())
+    assert name in {trace.name for trace in drawn.data}
+    plain = charts.interval_figure(search(selection_metric_change_kind="difference"))
+    assert name not in {trace.name for trace in plain.data}
+
+
 def test_depth_bars() -> None:
     figure = charts.depth_figure(Depth((0.5, 0.0), (0.75, 0.25), 4, 4))
     assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [

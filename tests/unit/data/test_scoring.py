@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from specdec_core.data.scoring import corpus_bleu, pass_program, score, token_f1
+from specdec_core.data.scoring import pass_program, score, token_f1
 from specdec_core.data.suites import SuiteItem
 from specdec_core.errors import DataError
 
@@ -27,18 +27,6 @@ def test_bleu_is_lowered_by_brevity_alone():
 def test_bleu_uses_all_references_and_short_texts_are_not_zero():
     assert score("bleu", "good morning", _item("hello", "good morning")) == pytest.approx(1.0)
     assert score("bleu", "", _item("hello")) == 0.0
-
-
-def test_corpus_bleu_pools_counts_and_takes_unequal_references():
-    answers = ["the cat sat on the mat", "a b c d e f"]
-    assert corpus_bleu(answers, [["x", answers[0]], [answers[1]]]) == pytest.approx(1.0)
-    # Pooled precisions of a matching and a foreign sentence of 6 tokens each: 6/12, 5/10, 4/8, 3/6.
-    assert corpus_bleu([answers[0], "u v w x y z"], [[answers[0]], [answers[1]]]) == (
-        pytest.approx(0.5)
-    )
-    for references in ([], [["a"], []]):
-        with pytest.raises(DataError, match="corpus BLEU of 2 answers"):
-            corpus_bleu(answers, references)
 
 
 def test_rouge_l_is_the_best_over_references():

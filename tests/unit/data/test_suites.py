@@ -195,7 +195,7 @@ def conversation(row, number, category):
 def test_a_public_set_is_found_by_name_where_domains_are(write_suite, row, isolated):
     rows = [conversation(row, 1, "writing"), conversation(row, 2, "math")]
     path = write_suite("clone/shared/data/spec_bench/mt_bench.jsonl", rows)
-    suite = load_suite("chat", "spec_bench/mt_bench")
+    suite = load_suite("chat", "spec_bench")
     assert (suite.name, suite.source) == ("spec_bench/mt_bench", str(path))
     assert load_suite("chat", suite.source).items == suite.items
 
@@ -203,16 +203,18 @@ def test_a_public_set_is_found_by_name_where_domains_are(write_suite, row, isola
 @pytest.mark.usefixtures("isolated")
 def test_packaged_prompts_stand_in_for_a_public_set_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
-        suite = load_suite("math", "gsm8k/test")
+        suite = load_suite("math", "gsm8k")
     assert suite.name == "builtin/math"
-    assert "public set gsm8k/test is not here: packaged math prompts stand in" in caplog.text
-    assert load_suite("math", "gsm8k/test", Path("builtin")).name == "builtin/math"
+    assert "public set gsm8k is not here: packaged math prompts stand in" in caplog.text
+    assert load_suite("math", "gsm8k", Path("builtin")).name == "builtin/math"
 
 
 @pytest.mark.usefixtures("isolated")
 def test_a_name_that_is_no_public_set_is_refused_with_the_nearest():
-    with pytest.raises(DataError, match=r"'gsm8k/tests' does not exist \(did you mean 'gsm8k/test"):
-        load_suite("math", "gsm8k/tests")
+    with pytest.raises(DataError, match=r"'gsm8' does not exist \(did you mean 'gsm8k"):
+        load_suite("math", "gsm8")
+    with pytest.raises(DataError, match=r"'gsm8k' has no questions of domain 'qa': it has math"):
+        load_suite("qa", "gsm8k")
 
 
 @pytest.mark.usefixtures("isolated")
@@ -220,15 +222,15 @@ def test_one_category_of_a_suite_reads_back_and_has_a_hash_of_its_own(write_suit
     categories = ["writing", "math", "writing"]
     rows = [conversation(row, number, name) for number, name in enumerate(categories)]
     write_suite("clone/shared/data/spec_bench/mt_bench.jsonl", rows)
-    whole = load_suite("chat", "spec_bench/mt_bench")
+    whole = load_suite("chat", "spec_bench")
     assert whole.categories == ("writing", "math")
-    part = load_suite("chat", "spec_bench/mt_bench#writing")
+    part = load_suite("chat", "spec_bench#writing")
     assert part.name == "spec_bench/mt_bench#writing"
     assert [item.id for item in part.items] == ["qa/0", "qa/2"]
     assert part.content_hash != whole.content_hash
     assert load_suite("chat", part.source).items == part.items
     with pytest.raises(DataError, match=r"no items of category 'law': it has writing, math"):
-        load_suite("chat", "spec_bench/mt_bench#law")
+        load_suite("chat", "spec_bench#law")
     with pytest.raises(DataError, match=r"no items of category 'x': it has none"):
         load_suite("qa", "builtin#x")
 

@@ -108,9 +108,11 @@ def test_empty_store_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_unknown_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(["runs", "show", "none"]) == 2
+def test_what_is_not_stored_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["runs", "show", "none"]) == 1
     assert "there is no run 'none'" in capsys.readouterr().err
+    assert execute(["profiles", "show", "77"]) == 1
+    assert "there is no profile 77" in capsys.readouterr().err
 
 
 def test_nothing_runs_in_a_fresh_home(capsys: pytest.CaptureFixture[str], home: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from db.cells import BenchmarkCell, CellDifference, CellFigures, CellSample
+from db.cells import CellDifference
 from db.store import Store
-from flows.benchmark_tables import cell_table, difference_table, headline
+from flows.benchmark_tables import cell_table, headline
+from flows.proof_tables import difference_table
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, DataError
@@ -16,7 +17,6 @@ from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
 from tasks.mirrored import report_metrics
 from tasks.pool import pool_factory
-from tasks.regression import find_regressions
 from tasks.runtime import LogLine
 from tests.table_evaluator import Control, TableEvaluator, workload
 
@@ -175,10 +175,23 @@ def test_a_suite_that_is_named_is_a_row_of_its_own_and_categories_are_split(
     grid = GRID.model_copy(update={"domains": domains, "methods": ("prompt-lookup",)})
     report = bench(settings, store, control, grid)
     rows = list(dict.fromkeys(cell.domain for cell in report.cells))
-    assert rows == ["chat@table", "chat", "chat@table#even", "chat@table#odd"]
-    assert report.notes == ("chat@builtin#*: chat@table#even is a row already",)
+    assert rows == ["chat@builtin", "chat", "chat@builtin#even", "chat@builtin#odd"]
+    assert report.notes == ("chat@builtin#*: chat@builtin#even is a row already",)
     odd = report.cells[-1].samples
     assert {int(sample.item_id[-1]) % 2 for sample in odd} == {1}
+
+
+def test_packaged_prompts_that_stand_in_are_called_so_and_measured_once(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    grid = GRID.model_copy(update={"domains": ("math@spec_bench", "math@gsm8k")})
+    report = bench(settings, store, control, grid)
+    assert {cell.domain for cell in report.cells} == {"math@builtin"}
+    assert report.notes == (
+        "math@spec_bench: the suite is not here, packaged prompts of its domain stood in",
+        "math@gsm8k: the suite is not here, packaged prompts of its domain stood in",
+        "math@gsm8k: math@builtin is a row already",
+    )
 
 
 def test_outputs_of_another_length_are_left_out_of_the_speedup_with_a_note(
@@ -226,44 +239,6 @@ def test_the_first_run_becomes_the_baseline_and_identical_data_never_alarms(
     assert second.baseline_run_id == first.run_id
     assert second.regressions == ()
     assert second.notes == ()
-
-
-def cell(seconds: list[float], steps: int = 10, run: str = "a") -> BenchmarkCell:
-    return BenchmarkCell(
-        run_id=run,
-        target="path:/table",
-        target_identity="x",
-        dtype="float32",
-        domain="translation",
-        drafter="prompt-lookup",
-        status="done",
-        figures=CellFigures(
-            num_items=len(seconds), num_tokens=1, acceptance_length=2.0, tokens_per_s=1.0
-        ),
-        samples=tuple(
-            CellSample(item_id=str(i), num_tokens=21, num_steps=steps, seconds=(value,))
-            for i, value in enumerate(seconds)
-        ),
-    )
-
-
-def test_a_ten_percent_loss_alarms_and_a_small_or_noisy_one_does_not() -> None:
-    base = [1.0, 2.0, 1.5, 0.5, 1.2, 0.8, 1.1, 0.9]
-    before = cell(base)
-    assert find_regressions(before, cell(base, run="b"), 0.05) == []
-    (found,) = find_regressions(before, cell([1.12 * s for s in base], run="b"), 0.05)
-    assert found.measure == "tokens_per_s"
-    assert found.change.estimate == pytest.approx(1 / 1.12 - 1)
-    assert "tokens_per_s of prompt-lookup in translation changed by -10.7%" in found.text
-    assert find_regressions(before, cell([1.03 * s for s in base], run="b"), 0.05) == []
-    noisy = [s * (3.0 if i == 1 else 0.9) for i, s in enumerate(base)]
-    assert find_regressions(before, cell(noisy, run="b"), 0.05) == []
-
-
-def test_a_loss_of_acceptance_alarms_too() -> None:
-    base = [1.0] * 8
-    found = find_regressions(cell(base), cell(base, steps=12, run="b"), 0.05)
-    assert [one.measure for one in found] == ["acceptance_length"]
 
 
 @pytest.mark.parametrize(

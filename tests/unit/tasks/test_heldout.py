@@ -12,7 +12,7 @@ from specdec_core.search.tss import SearchOutcome
 from tasks.heldout import (
     Heldout,
     compare_heldout,
-    metric_interval,
+    metric_change,
     plan_heldout,
     qualitative_cases,
 )
@@ -86,14 +86,16 @@ def test_a_chunk_that_one_of_the_three_lacks_is_left_out(store: Store, control: 
 
 def test_metric_change_is_relative_or_near_zero_a_difference() -> None:
     dense = [sample("a", 0.5), sample("b", 0.3)]
-    change = metric_interval(dense, [sample("a", 0.5), sample("b", 0.1)])
-    assert change is not None
-    assert change.estimate == pytest.approx(-0.25)
+    found = metric_change(dense, [sample("a", 0.5), sample("b", 0.1)])
+    assert (found.kind, found.notes) == ("relative", ())
+    assert found.change is not None
+    assert found.change.estimate == pytest.approx(-0.25)
     zero = [sample("a", 0.0), sample("b", 0.0)]
-    change = metric_interval(zero, [sample("a", 0.5), sample("b", 0.1)])
-    assert change is not None
-    assert change.estimate == pytest.approx(0.3)
-    assert metric_interval([sample("a", None)], [sample("a", None)]) is None
+    found = metric_change(zero, [sample("a", 0.5), sample("b", 0.1)])
+    assert (found.kind, len(found.notes)) == ("difference", 1)
+    assert found.change is not None
+    assert found.change.estimate == pytest.approx(0.3)
+    assert metric_change([sample("a", None)], [sample("a", None)]).change is None
 
 
 def test_a_plain_difference_is_said_to_be_one_and_is_not_shown_in_per_cent() -> None:
