@@ -8,7 +8,16 @@ import json
 
 from benchmarks.common import RESULTS
 
-NAMES = ("threads", "forward", "autoregressive", "drafting", "batching", "search")
+NAMES = (
+    "threads",
+    "forward",
+    "autoregressive",
+    "drafting",
+    "batching",
+    "search",
+    "orchestration",
+    "llama_cpp",
+)
 
 
 def main() -> None:

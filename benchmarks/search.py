@@ -1,4 +1,8 @@
-"""The main job as a user runs it, and the same evaluations without any orchestration."""
+"""The main job as a user runs it: wall seconds, memory, and a second run from the store.
+
+What orchestration adds is measured by `benchmarks.orchestration`: one search beside one bare run
+would mostly show how much the machine drifts between the two.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
 from benchmarks.common import write
 from db.store import Store
-from specdec_core.config.evaluation import EvaluationRequest
-from specdec_core.config.settings import Settings
-from specdec_core.data.suites import load_suite
-from specdec_core.evaluation import evaluate
-from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import load_target
 
 _ROOT = Path(__file__).parents[1]
 
 
 def run() -> None:
-    """Measure and store wall seconds, memory and the share that orchestration adds."""
+    """Measure and store wall seconds and memory of two runs in a row."""
     with tempfile.TemporaryDirectory(prefix="specdec-bench-") as home:
         environment = {**os.environ, "SPECDEC_HOME": home, "SPECDEC_DATA": "builtin"}
         with _PeakMemory() as memory:
@@ -36,20 +33,16 @@ def run() -> None:
                 second_s = _timed(environment, "search")
             finally:
                 _timed(environment, "down")
-        summary, requests = _stored(home)
-        bare_s = _bare(requests)
+        summary = _stored(home)
     write(
         "search",
         {
-            "num_evaluations": len(requests),
+            "num_evaluations": summary["costs"]["num_evaluated"],
             "make_search_s": first_s,
             "second_make_search_s": second_s,
             "peak_memory_gb": memory.peak_bytes / 1e9,
             "search_run_s": summary["costs"]["wall_s"],
             "worker_s": summary["costs"]["worker_s"],
-            "bare_s": bare_s,
-            "orchestration_share_of_search_run": summary["costs"]["wall_s"] / bare_s - 1,
-            "orchestration_share_of_make_search": first_s / bare_s - 1,
             "verdict": summary["verdict"],
             "headline": summary["headline"],
         },
@@ -62,26 +55,11 @@ def _timed(environment: dict[str, str], target: str) -> float:
     return time.monotonic() - start
 
 
-def _stored(home: str) -> tuple[dict[str, Any], list[EvaluationRequest]]:
-    """Return the first run's report and its requests in the order they were asked for."""
+def _stored(home: str) -> dict[str, Any]:
+    """Return the first run's report."""
     with Store.open(f"sqlite:///{Path(home) / 'specdec.db'}") as store:
         run = store.runs.list(kind="tss-search")[-1]
-        rows = store.runs.evaluations(run.id)
-    return json.loads(json.dumps(run.summary)), [row.row.request for row in rows]
-
-
-def _bare(requests: list[EvaluationRequest]) -> float:
-    """Return seconds of loading the model and answering the same requests in one process."""
-    settings = Settings()
-    torch.set_num_threads(settings.threads)
-    start = time.monotonic()
-    first = requests[0]
-    model = resolve_model(first.target, settings.cache_dir)
-    target = load_target(model, dtype=first.dtype, device=first.device)
-    suite = load_suite(first.domain, first.suite)
-    for request in requests:
-        evaluate(request, target, suite)
-    return time.monotonic() - start
+    return json.loads(json.dumps(run.summary))
 
 
 class _PeakMemory:

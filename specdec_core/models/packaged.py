@@ -71,7 +71,7 @@ def prepare_packaged(name: str, cache_dir: Path, notify: Callable[[str], None]) 
             return folder
         for old in (folder, *root.glob(f".{name}-*")):  # the latter are of killed conversions
             shutil.rmtree(old, ignore_errors=True)
-        sources = _find_parts(name, model)
+        sources = find_parts(name, model)
         notify(f"pypi:{name}: {model.licence}")
         notify(f"pypi:{name}: converting to safetensors once, into {folder}")
         with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as temporary:
@@ -84,7 +84,12 @@ def prepare_packaged(name: str, cache_dir: Path, notify: Callable[[str], None]) 
     return folder
 
 
-def _find_parts(name: str, model: PackagedModel) -> list[Path]:
+def find_parts(name: str, model: PackagedModel) -> list[Path]:
+    """Return the installed files of packaged model `name`, in order.
+
+    Raises:
+        ConfigError: if one of its packages is not installed.
+    """
     paths = []
     for module, file in model.parts:
         # The spec gives the folder without running the package, whose imports may be absent.

@@ -31,7 +31,7 @@ from specdec_core.tree.token_tree import TokenTree
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Prompt tokens of one prefill pass; more are split by sequence to bound memory.
+# Prompt tokens of one prefill pass; more are split, by sequence and within one, to bound memory.
 _PREFILL_TOKENS = 4096
 
 # Called with a half's unit, its input and its output, both [B, N, hidden].
@@ -189,7 +189,7 @@ class TargetView:
     def build_prefix(self, tokens: Sequence[int]) -> PrefixCache:
         """Compute a prompt prefix once, for `prefill` of prompts that begin with it."""
         cache = self.new_cache(1, len(tokens))
-        self._append([list(tokens)], cache)
+        self._append_in_parts([list(tokens)], cache)
         return PrefixCache(tuple(tokens), cache.export_prefix(), self.skip)
 
     @torch.inference_mode()
@@ -222,7 +222,7 @@ class TargetView:
         for start in range(0, len(suffixes), group):
             stop = min(start + group, len(suffixes))
             part = cache.narrow(start, stop)
-            logits.append(self._append(suffixes[start:stop], part))
+            logits.append(self._append_in_parts(suffixes[start:stop], part))
             cache.lengths[start:stop] = part.lengths
         return torch.cat(logits)
 
@@ -281,6 +281,13 @@ class TargetView:
         pending_depths = [tree.depths for tree in trees] if is_continued else None
         hidden = self._run(tokens, depths, ancestors, cache, pending_depths=pending_depths)
         return self.target.head(self.target.final_norm(hidden))
+
+    def _append_in_parts(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
+        """Do as `_append` does; a sequence too long for one pass is alone and takes several."""
+        while len(sequences[0]) > _PREFILL_TOKENS:
+            self._append([sequences[0][:_PREFILL_TOKENS]], cache)
+            sequences = [sequences[0][_PREFILL_TOKENS:]]
+        return self._append(sequences, cache)
 
     def _append(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
         """Commit `sequences` as chains and return the logits after their last tokens, [B, V]."""

@@ -174,6 +174,20 @@ def test_prefix_of_another_view_or_text_is_refused():
         dense.prefill([[1, 2]], dense.new_cache(1, 9), prefix)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_too_long_for_one_pass_takes_several(family, monkeypatch):
+    view = tiny_target(family).view()
+    header = random_tokens(5, 11)
+    prompts = [header + random_tokens(6, 23), header + random_tokens(7, 2)]
+    expected = [view.prefill([prompt], view.new_cache(1, 40))[0] for prompt in prompts]
+    monkeypatch.setattr("specdec_core.models.target._PREFILL_TOKENS", 4)
+    for prefix in (None, view.build_prefix(header)):
+        cache = view.new_cache(2, 40)
+        logits = view.prefill(prompts, cache, prefix)
+        assert cache.lengths == [34, 13]
+        torch.testing.assert_close(logits, torch.stack(expected), rtol=1e-9, atol=1e-9)
+
+
 def test_large_prefill_in_groups_equals_one_by_one(monkeypatch):
     monkeypatch.setattr("specdec_core.models.target._PREFILL_TOKENS", 16)
     view = tiny_target("qwen3").view()
