@@ -13,6 +13,7 @@ NAMES = (
     "forward",
     "autoregressive",
     "drafting",
+    "methods",
     "batching",
     "search",
     "orchestration",
