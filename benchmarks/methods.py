@@ -91,7 +91,7 @@ def _measure_model(reference: str, methods: Sequence[str], cache: Path) -> dict[
     device = "cuda" if torch.cuda.is_available() else "cpu"
     target = load_target(model, dtype="bfloat16", device=device)
     library = LibraryModel.load(model.folder, target)
-    context = DrafterContext(target, target.eos_ids)
+    context = DrafterContext(target, target.eos_ids, view=target.view())
     suites: dict[str, dict[str, _Runs]] = {}
     for name in SUITES:
         prompts = load_prompts(name, target, _NUM_REQUESTS)
