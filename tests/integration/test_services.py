@@ -125,6 +125,7 @@ def test_every_deployment_is_registered_and_starts_in_the_checkout(shell: Shell)
         [
             *(f"tss-search/{domain}" for domain in DOMAINS),
             "calibrate/translation",
+            "benchmark/ptd-ablation",
             "benchmark/spec-bench",
             "nightly-benchmark/nightly",
         ]
