@@ -19,8 +19,9 @@ from specdec_core.config.settings import Settings
 from specdec_core.data.split import split
 from specdec_core.data.suites import Suite, load_suite
 from specdec_core.data.templates import RenderedPrompts, get_template, render_prompts
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import ResolvedModel, resolve_model
-from specdec_core.models.target import Target, load_target
+from specdec_core.models.target import Target
 from specdec_core.profiling.hardware import describe_hardware
 from specdec_core.provenance import code_version, describe_provenance
 

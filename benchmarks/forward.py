@@ -13,8 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.common import write
 from specdec_core.config.settings import Settings
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import Target, TargetView, load_target
+from specdec_core.models.target import Target, TargetView
 from specdec_core.tree.token_tree import TokenTree
 
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")

@@ -33,9 +33,10 @@ from specdec_core.config.settings import Settings
 from specdec_core.decoding import DrafterContext, make_drafter
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
+from specdec_core.models.loading import load_target
 from specdec_core.models.packaged import PACKAGED, find_parts
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import Target, load_target
+from specdec_core.models.target import Target
 
 _MODEL = "smollm2-135m"
 _NUM_REQUESTS = 5  # of each suite; the first warms up

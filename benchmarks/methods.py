@@ -28,8 +28,9 @@ from specdec_core.config.settings import Settings
 from specdec_core.decoding import DrafterContext, Generation, compare_outputs, make_drafter
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import PrefixCache, Target, TargetView, load_target
+from specdec_core.models.target import PrefixCache, Target, TargetView
 
 _PLAIN = "none"
 _LIBRARY = ("library greedy", "library prompt lookup")

@@ -26,8 +26,9 @@ from specdec_core.config.domains import search_config
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.evaluation import evaluate
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import Target, load_target
+from specdec_core.models.target import Target
 from specdec_core.search.space import space_hash
 from specdec_core.search.study import StudyLedger
 from specdec_core.search.tss import Score

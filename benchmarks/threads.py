@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.common import write
 from specdec_core.config.settings import QUIET_ENVIRONMENT, Settings
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import load_target
 from specdec_core.profiling.step_time import measure_step_time
 
 _MODELS = ("pypi:gemma3-270m", "pypi:smollm2-135m")

@@ -30,7 +30,7 @@ class CellDifference(Record):
     )
     kind: DifferenceKind = Field(
         description="'tie' where rounding may decide, else 'defect'; 'unknown' without a gap to "
-        "judge by"
+        "judge by, or where truncated sampling may have kept another token"
     )
 
 

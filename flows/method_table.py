@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import get_args
 
 from flows.views import TableView
@@ -43,11 +44,12 @@ def option_table(method: str) -> TableView:
 
 def _row(name: str, options: type[DrafterOptions]) -> tuple[str, ...]:
     summary = (options.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    sample = options(**{field: "x" for field in _required(options)})
+    # Text that every required option takes: a model's name, or a layer's number.
+    sample = options(**{field: "0" for field in _required(options)})
     return (
         f"`{name}`",
         summary,
-        "drawn or chosen" if sample.draws_candidates else "chosen",
+        _candidates(options, sample),
         _replayable(options, sample),
         " or ".join(_scopes(options)) or "-",
     )
@@ -57,16 +59,33 @@ def _required(options: type[DrafterOptions]) -> list[str]:
     return [name for name, field in options.model_fields.items() if field.is_required()]
 
 
+def _candidates(options: type[DrafterOptions], sample: DrafterOptions) -> str:
+    """Say whether candidates are drawn with the defaults, or with which single choice."""
+    if sample.draws_candidates:
+        return "drawn or chosen"
+    drawing = (text for text, made in _choices(options, sample) if made.draws_candidates)
+    found = next(drawing, None)
+    return f"chosen, drawn with `{found}`" if found else "chosen"
+
+
 def _replayable(options: type[DrafterOptions], sample: DrafterOptions) -> str:
     """Say whether with the defaults, or with which single choice of an option."""
     if sample.is_replayable:
         return "yes"
+    replayable = (text for text, made in _choices(options, sample) if made.is_replayable)
+    found = next(replayable, None)
+    return f"with `{found}`" if found else "no"
+
+
+def _choices(
+    options: type[DrafterOptions], sample: DrafterOptions
+) -> Iterator[tuple[str, DrafterOptions]]:
+    """Yield the options with another choice of one of them, and its text."""
     given = sample.model_dump(exclude_defaults=True, exclude={"method"})
     for name, field in options.model_fields.items():
         for choice in get_args(field.annotation) if name not in _NOT_OPTIONS else ():
-            if isinstance(choice, str) and options(**{**given, name: choice}).is_replayable:
-                return f"with `{name}={choice}`"
-    return "no"
+            if isinstance(choice, str):
+                yield f"{name}={choice}", options(**{**given, name: choice})
 
 
 def _scopes(options: type[DrafterOptions]) -> tuple[str, ...]:

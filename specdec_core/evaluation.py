@@ -87,7 +87,7 @@ def evaluate(
         phases=phases,
         wall_s=time.perf_counter() - started,
         peak_memory_bytes=peak_memory_bytes(target.device),
-        hardware=describe_hardware(target.device),
+        hardware=describe_hardware(target.device, has_own_kernels=target.engine is not None),
     )
 
 

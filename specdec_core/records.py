@@ -111,4 +111,4 @@ class EvaluationResult(Record):
     phases: PhaseSeconds
     wall_s: float = Field(description="seconds of the whole evaluation in the worker")
     peak_memory_bytes: int = Field(0, description="peak resident memory of the worker process")
-    hardware: str = Field("", description="processor or accelerator, threads, instruction set")
+    hardware: str = Field("", description="processor or accelerator, threads, kernels")

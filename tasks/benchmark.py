@@ -87,7 +87,7 @@ def run_benchmark(
         contextlib.closing(dispatcher),
         run_log(settings, run.id),
     ):
-        laws = law_tests(config, log) if config.verify else {}
+        laws = law_tests(config, log, should_stop) if config.verify else {}
         driver = _Driver(store, dispatcher, log, laws)
         driver.measure(grid, run.id, tracker, progress)
         report = _report(config, run.id, grid, driver)

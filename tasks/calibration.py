@@ -172,7 +172,7 @@ def calibrate(
         target=request.target,
         target_identity=request.target_identity,
         dtype=request.dtype,
-        hardware=describe_hardware(target.device),
+        hardware=describe_hardware(target.device, has_own_kernels=target.engine is not None),
         skip=request.skip,
         context_tokens=request.context,
         curve=tuple(

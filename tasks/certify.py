@@ -21,9 +21,7 @@ def is_coupled(request: EvaluationRequest) -> bool:
     """Whether outputs of a request must equal those of autoregressive decoding token for token."""
     if request.drafter.method == "none":
         return True
-    sampling = request.sampling
-    is_rejected = not sampling.is_greedy and sampling.verification == "auto"
-    return sampling.is_coupled and not (is_rejected and request.drafter.draws_candidates)
+    return request.sampling.is_coupled_for(draws_candidates=request.drafter.draws_candidates)
 
 
 def differing_items(
@@ -63,12 +61,13 @@ def certify(
         law: Test of the sampled distribution, if one was made.
     """
     threshold = _tie_gap(request)
+    truncates = request.sampling.truncates
     pairs = list(zip(mine, plain, strict=True))
     has_to_be_equal = is_coupled(request)
     differences = tuple(
         found
         for one, reference in (pairs if has_to_be_equal else ())
-        if (found := _difference(one, reference, gaps, threshold)) is not None
+        if (found := _difference(one, reference, gaps, threshold, truncates=truncates)) is not None
     )
     kinds = [difference.kind for difference in differences]
     return Certificate(
@@ -94,8 +93,14 @@ def _difference(
     reference: SampleResult,
     gaps: Mapping[str, SampleResult],
     threshold: float,
+    *,
+    truncates: bool,
 ) -> CellDifference | None:
-    """Where an output leaves the autoregressive one, and whether rounding explains it."""
+    """Where an output leaves the autoregressive one, and whether rounding explains it.
+
+    Where sampling truncates, rounding may move a token over the edge of what is kept, and the gap
+    among the kept ones says nothing about that: another token there is no proof of a defect.
+    """
     recorded = gaps.get(one.item_id)
     # Gaps of another output, from a target that does not repeat itself, judge nothing.
     is_same = recorded is not None and recorded.token_ids == reference.token_ids
@@ -103,13 +108,15 @@ def _difference(
     first = first_difference(reference.token_ids, one.token_ids, known, threshold)
     if first is None:
         return None
+    is_replaced = first.reference_token is not None and first.other_token is not None
+    is_open = truncates and is_replaced and first.kind == "defect"
     return CellDifference(
         item_id=one.item_id,
         position=first.position,
         expected_token=first.reference_token,
         token=first.other_token,
         gap=first.gap,
-        kind=first.kind,
+        kind="unknown" if is_open else first.kind,
     )
 
 

@@ -56,8 +56,8 @@ def build_datastore(
     check_is_free(folder)
     texts = [_read(source, settings) for source in sources]
     from specdec_core.models.files import tokenizer_identity
+    from specdec_core.models.loading import load_tokenizer
     from specdec_core.models.reference import resolve_model
-    from specdec_core.models.target import load_tokenizer
 
     resolved = resolve_model(model, settings.cache_dir, notify)
     tokenizer = load_tokenizer(resolved.folder)

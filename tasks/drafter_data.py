@@ -61,7 +61,7 @@ def _draft_model(draft: str, target: str, tokenizer_identity: str, settings: Set
 
     resolved = resolve_model(draft, settings.cache_dir, logger.info)
     if files.tokenizer_identity(resolved.folder, settings.cache_dir) != tokenizer_identity:
-        from specdec_core.models.target import load_tokenizer
+        from specdec_core.models.loading import load_tokenizer
         from specdec_core.models.tokenizers import check_same_tokenizer
 
         folder = resolve_model(target, settings.cache_dir, logger.info).folder

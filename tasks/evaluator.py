@@ -41,7 +41,7 @@ class ModelEvaluator:
 
     settings: Settings
     _target: Target | None = None
-    _loaded: tuple[str, DType, str] | None = None
+    _loaded: tuple[str, DType, str, bool] | None = None
     _drafts: dict[str, Target] = field(default_factory=dict)
     _suites: dict[str, Suite] = field(default_factory=dict)
     _warm: set[tuple[str, str]] = field(default_factory=set)
@@ -84,22 +84,25 @@ class ModelEvaluator:
         if identity == job.target_identity:
             return self._load_target(job)
         if identity not in self._drafts:
+            from specdec_core.models.loading import load_target
             from specdec_core.models.reference import resolve_model
-            from specdec_core.models.target import load_target
 
             resolved = resolve_model(reference, self.settings.cache_dir, logger.info)
             _check_identity("draft model", reference, resolved.identity, identity)
-            self._drafts[identity] = load_target(resolved, dtype=job.dtype, device=job.device)
+            self._drafts[identity] = load_target(
+                resolved, dtype=job.dtype, device=job.device, settings=self._settings_for(job)
+            )
         return self._drafts[identity]
 
     def _load_target(self, job: EvaluationRequest | CalibrationRequest) -> Target:
-        wanted = (job.target_identity, job.dtype, job.device)
+        settings = self._settings_for(job)
+        wanted = (job.target_identity, job.dtype, job.device, settings.native)
         if self._target is not None and self._loaded == wanted:
             return self._target
         import torch
 
+        from specdec_core.models.loading import load_target
         from specdec_core.models.reference import resolve_model
-        from specdec_core.models.target import load_target
 
         self._target = None  # frees the memory of the former one first
         self._drafts.clear()
@@ -108,9 +111,14 @@ class ModelEvaluator:
         _check_identity("target", job.target, resolved.identity, job.target_identity)
         # Explicit, so that results of this process and of Ray workers take equal time.
         torch.set_num_threads(self.settings.threads)
-        self._target = load_target(resolved, dtype=job.dtype, device=job.device)
+        self._target = load_target(resolved, dtype=job.dtype, device=job.device, settings=settings)
         self._loaded = wanted
         return self._target
+
+    def _settings_for(self, job: EvaluationRequest | CalibrationRequest) -> Settings:
+        """Return the settings here with the kernels that a request asks for."""
+        kernels = job.kernels if isinstance(job, EvaluationRequest) else self.settings.kernels
+        return self.settings.model_copy(update={"native": kernels == "own"})
 
     def _load_suite(self, job: EvaluationRequest | CalibrationRequest) -> Suite:
         if job.suite_hash not in self._suites:

@@ -11,7 +11,7 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import sample_ids
 from specdec_core.data.suites import BUILTIN, PUBLIC_SETS
-from specdec_core.errors import DataError
+from specdec_core.errors import ConfigError, DataError
 from specdec_core.skip import SkipConfig
 from tasks.cells import BASELINE_METHOD, CellPlan
 from tasks.prepare import Preparer, Workload
@@ -31,7 +31,8 @@ def make_grid(config: BenchmarkConfig, settings: Settings, prepare_workload: Pre
     """Return the cells of a benchmark, row by row.
 
     Raises:
-        ConfigError: if a domain, suite, skip set or number of items cannot be used.
+        ConfigError: if a domain, suite, skip set or number of items cannot be used, or two suites
+            would be one row.
     """
     rows: dict[str, Row] = {}
     notes: list[str] = []
@@ -46,10 +47,19 @@ def make_grid(config: BenchmarkConfig, settings: Settings, prepare_workload: Pre
         for category, workload in _parts(whole, topic):
             label = _label(topic, whole, category)
             if label in rows:
+                _check_same(label, rows[label][0].workload, workload)
                 notes.append(f"{text}: {label} is a row already")
                 continue
             rows[label] = _row(config, label, workload)
     return Grid(tuple(rows.values()), tuple(notes))
+
+
+def _check_same(label: str, first: Workload, second: Workload) -> None:
+    if first.suite.content_hash != second.suite.content_hash:
+        raise ConfigError(
+            f"{first.suite.source} and {second.suite.source} are other prompts under one name, "
+            f"{label}: rename one of the files, or measure them in two runs"
+        )
 
 
 def alternating(cells: Row) -> list[EvaluationRequest]:

@@ -7,16 +7,19 @@ from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.errors import ConfigError
+from tasks.jobs import StopCheck
 from tasks.runtime import LogLine
 
 NUM_DRAWS = 10_000
 SIGNIFICANCE = 1e-3
 
 
-def law_tests(config: BenchmarkConfig, log: LogLine) -> dict[str, LawTest]:
-    """Return the test of every method under the benchmark's sampling.
+def law_tests(
+    config: BenchmarkConfig, log: LogLine, should_stop: StopCheck = lambda: False
+) -> dict[str, LawTest]:
+    """Return the test of the methods that have only their law in common with the target.
 
-    There is none where decoding is greedy and outputs are compared, or the rule keeps no law.
+    There is none where outputs are compared token for token, or the rule keeps no law.
     `NUM_DRAWS` outputs are drawn per method, and as many for its negative control. A method that
     does not work on a tiny target, such as one with a datastore of another vocabulary, is left
     out and said so.
@@ -24,16 +27,28 @@ def law_tests(config: BenchmarkConfig, log: LogLine) -> dict[str, LawTest]:
     Args:
         config: Methods and sampling.
         log: Takes a line per method.
+        should_stop: Asked before every step.
+
+    Raises:
+        SearchCancelledError: if `should_stop` said so.
     """
     sampling = parse_sampling(config.sampling)
-    if sampling.is_greedy or not sampling.is_lossless:
+    drafters = {method: parse_drafter(method) for method in config.methods}
+    tested = [
+        method
+        for method, drafter in drafters.items()
+        if not sampling.is_coupled_for(draws_candidates=drafter.draws_candidates)
+    ]
+    if not tested or not sampling.is_lossless:
         return {}
-    from specdec_core.decoding.law import check_law  # slow to import, and greedy runs never need it
+    from specdec_core.decoding.law import check_law  # slow to import, and most runs never need it
 
     found = {}
-    for method in config.methods:
+    for method in tested:
         try:
-            check = check_law(parse_drafter(method), sampling, num_draws=NUM_DRAWS)
+            check = check_law(
+                drafters[method], sampling, num_draws=NUM_DRAWS, should_stop=should_stop
+            )
         except ConfigError as error:
             log(f"{method}: its distribution was not tested: {error}")
             continue

@@ -81,6 +81,7 @@ class Workload:
             target_identity=self.target.identity,
             dtype=self.target.dtype,
             device=self.target.device,
+            kernels=self.settings.kernels,
             skip=skip,
             drafter=drafter,
             drafter_data=self._data_of(drafter),

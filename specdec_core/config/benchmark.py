@@ -75,7 +75,7 @@ class BenchmarkConfig(Record):
     verify: bool = Field(
         False,
         description="whether a defect or an unproven output is a failure; under sampling the "
-        "distribution of every method is tested too",
+        "distribution of methods that draw otherwise than plain decoding is tested too",
     )
     preset: Preset | None = Field(
         None, description="named set of defaults for methods, domains and sizes"

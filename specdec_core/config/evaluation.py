@@ -11,6 +11,7 @@ from pydantic import Field
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import DrafterConfig
 from specdec_core.config.sampling import Sampling
+from specdec_core.config.settings import KernelChoice
 
 DType = Literal["float32", "float64", "bfloat16", "float16"]
 
@@ -25,6 +26,11 @@ class EvaluationRequest(Record):
     target_identity: str = Field(description="content hash of configuration, weights, tokenizer")
     dtype: DType
     device: str = Field("cpu", description="torch device of the worker")
+    kernels: KernelChoice = Field(
+        "own",
+        description="'own' where this build's kernels can run, else those of torch; a result's "
+        "hardware says which ran",
+    )
     skip: str = Field("", description="canonical skip set, empty for dense")
     drafter: DrafterConfig
     drafter_data: str = Field(

@@ -141,7 +141,7 @@ class LayerSkip(DrafterOptions):
     """
 
     method: Literal["layer-skip"] = "layer-skip"
-    skip: str = Field("", description="units left out while drafting, such as 3,m7,a12")
+    skip: str = Field(description="units left out while drafting, such as 3,m7,a12")
     gamma: int = Field(7, ge=1, le=64, description="longest chain, tokens")
     min_confidence: float = Field(
         0.0,
@@ -155,7 +155,13 @@ class LayerSkip(DrafterOptions):
     @field_validator("skip")
     @classmethod
     def _canonical(cls, text: str) -> str:
-        return str(SkipConfig.parse(text))
+        skip = SkipConfig.parse(text)
+        if not skip.units:
+            raise ValueError(
+                "nothing is left out, so that drafting costs what it saves: name units such as "
+                "3,m7,a12"
+            )
+        return str(skip)
 
     @property
     def draws_candidates(self) -> bool:

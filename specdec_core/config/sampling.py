@@ -85,6 +85,21 @@ class Sampling(Record):
         """
         return self.is_greedy or self.verification in ("auto", "match")
 
+    def is_coupled_for(self, *, draws_candidates: bool) -> bool:
+        """Return whether outputs are those of plain decoding token for token.
+
+        Args:
+            draws_candidates: Whether the drafter draws its candidates where decoding samples;
+                'auto' tests these by rejection.
+        """
+        is_rejected = not self.is_greedy and self.verification == "auto" and draws_candidates
+        return self.is_coupled and not is_rejected
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the least likely tokens are left out, so that there is an edge of the kept."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
 
 def parse_sampling(text: str) -> Sampling:
     """Return the sampling written as ``option=value,option=value``; empty means greedy.

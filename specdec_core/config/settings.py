@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+KernelChoice = Literal["own", "torch"]
 
 # What every child process needs to stay quiet and to share cores without spinning.
 QUIET_ENVIRONMENT = {
@@ -68,6 +71,11 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """Absolute cache folder."""
         return self.cache.expanduser().absolute()
+
+    @property
+    def kernels(self) -> KernelChoice:
+        """Whose kernels targets run on, where both can."""
+        return "own" if self.native else "torch"
 
     @property
     def resolved_database_url(self) -> str:

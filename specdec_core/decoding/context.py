@@ -75,4 +75,5 @@ class DrafterContext:
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Tokenizer of the target, None without one."""
-        return None if self.target is None else self.target.tokenizer
+        target = self.target
+        return target.tokenizer if target is not None and target.has_tokenizer else None

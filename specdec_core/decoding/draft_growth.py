@@ -190,8 +190,8 @@ class DraftWriter:
         """Return which of a level's nodes get children, in creation order, and how many at most."""
         nodes = [node for node in nodes if num and self._is_open(grown, node)]
         if not self._chooser.is_drawing:
-            useful = grown.best(range(1, len(grown.tokens)), num_nodes)
-            nodes = [node for node in nodes if node == 0 or node in set(useful)]
+            useful = {0, *grown.best(range(1, len(grown.tokens)), num_nodes)}
+            nodes = [node for node in nodes if node in useful]
             if self._growth.width is not None:
                 nodes = grown.best(nodes, self._growth.width)
             return dict.fromkeys(nodes, min(num, num_nodes))

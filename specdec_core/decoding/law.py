@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from specdec_core.bench.distribution import DistributionTest, distribution_test
 from specdec_core.config.drafters import DrafterConfig
+from specdec_core.config.model_drafters import LayerSkip
 from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.loop import generate
@@ -24,6 +26,7 @@ from specdec_core.decoding.sampling import probabilities, process_logits
 from specdec_core.errors import ConfigError
 from specdec_core.models.target import Target, TargetView
 from specdec_core.models.tiny import tiny_target
+from specdec_core.skip import SkipConfig
 
 Outcome = tuple[int, ...]
 
@@ -32,6 +35,7 @@ _OUTPUT_TOKENS = 5
 # Repeats itself, so that drafters that look at the prompt have something to offer.
 _PROMPT = (0, 1, 2, 0, 1, 2, 3, 0, 1, 2)
 _BATCH = 250
+_FEWEST_LAYERS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +46,41 @@ class LawCheck:
     control: DistributionTest
 
 
-def check_law(config: DrafterConfig, sampling: Sampling, *, num_draws: int = 10_000) -> LawCheck:
+def check_law(
+    config: DrafterConfig,
+    sampling: Sampling,
+    *,
+    num_draws: int = 10_000,
+    should_stop: Callable[[], bool] | None = None,
+) -> LawCheck:
     """Return how outputs drawn with a drafter fit the target's own law.
 
     Args:
         config: The drafter; models that it names are replaced by another tiny one.
         sampling: How tokens are chosen, and the rule; must draw.
         num_draws: Outputs drawn, and drawn again for the control; a multiple of 250.
+        should_stop: Asked before every step; None never stops.
 
     Raises:
         ConfigError: if nothing is drawn, or the drafter does not work on a tiny target.
+        SearchCancelledError: if `should_stop` said so.
     """
     if sampling.is_greedy:
         raise ConfigError("greedy decoding draws nothing: its outputs are compared instead")
     # No id ends an output, so that all have one length.
-    target = tiny_target("llama", seed=5, vocab_size=_VOCAB_SIZE, num_layers=6)
+    target = tiny_target("llama", seed=5, vocab_size=_VOCAB_SIZE, num_layers=_num_layers(config))
     law = _exact_law(target.view(), sampling)
     drawn = (
-        distribution_test(_draw(config, rule, target, num_draws), law)
+        distribution_test(_draw(config, rule, target, num_draws, should_stop), law)
         for rule in (sampling, _wrong(sampling))
     )
     return LawCheck(*drawn)
+
+
+def _num_layers(config: DrafterConfig) -> int:
+    """Layers of a target that has those a drafter skips, and one more at least."""
+    units = SkipConfig.parse(config.skip).units if isinstance(config, LayerSkip) else ()
+    return max([_FEWEST_LAYERS, *(unit.layer + 2 for unit in units)])
 
 
 def _wrong(sampling: Sampling) -> Sampling:
@@ -72,7 +90,11 @@ def _wrong(sampling: Sampling) -> Sampling:
 
 
 def _draw(
-    config: DrafterConfig, sampling: Sampling, target: Target, num_draws: int
+    config: DrafterConfig,
+    sampling: Sampling,
+    target: Target,
+    num_draws: int,
+    should_stop: Callable[[], bool] | None,
 ) -> Counter[Outcome]:
     other = tiny_target("llama", seed=6, vocab_size=_VOCAB_SIZE, num_layers=2)
     view = target.view()
@@ -86,6 +108,7 @@ def _draw(
             drafters,
             max_new_tokens=_OUTPUT_TOKENS,
             eos_ids=(),
+            should_stop=should_stop,
             sampling=sampling,
             seeds=range(start, start + _BATCH),
         )

@@ -55,8 +55,9 @@ def generate(
     """Decode every prompt and return what came out, in the order of `prompts`.
 
     The output is that of the target alone, whatever the drafters propose: the same tokens, or,
-    under sampling rules that test drafts in other ways, the same law of tokens. Every step runs
-    one forward for all unfinished requests; each accepts its own number of tokens.
+    under sampling rules that test drafts in other ways, the same law of tokens; except under
+    rules that are not lossless. Every step runs one forward for all unfinished requests; each
+    accepts its own number of tokens.
 
     Args:
         view: The target.

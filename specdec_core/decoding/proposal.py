@@ -17,8 +17,9 @@ class SampledChildren:
     """How the children of one node were drawn; says that they are samples, not chosen tokens.
 
     Whether the node is expanded, and how many children are drawn, must be decided before they are
-    drawn and from the node's ancestors alone: dropping a child for the token it turned out to
-    carry makes the output biased, whatever the rule. Drawing fewer, in the same order, is fine.
+    drawn: from anything drawn before, never from the children themselves. Dropping a child for the
+    token it turned out to carry makes the output biased, whatever the rule. Drawing fewer, in the
+    same order, is fine.
 
     Attributes:
         order: Child nodes in the order they were drawn, at least one; a token drawn again (only

@@ -13,6 +13,8 @@ _BLOCKS = (256, 128, 64, 32)
 # Ids ranked beyond the k asked for, so that a run of equal logits at the cut rarely needs the
 # whole row again.
 _SPARE = 8
+# Gap of a token without a rival; finite, so that it can be stored, and beyond every tie.
+NO_RIVAL_GAP = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class TopRows:
 
     Attributes:
         ids: Per row, best first, k ids or the whole vocabulary where that is smaller.
-        gaps: Per row, best logit minus second best; infinite for a vocabulary of one.
+        gaps: Per row, best logit minus second best; `NO_RIVAL_GAP` for a vocabulary of one.
     """
 
     ids: list[list[int]]
@@ -66,7 +68,7 @@ def top_rows(rows: torch.Tensor, k: int) -> TopRows:
         else:
             ordered = sorted(zip((-value for value in values), found, strict=True))
             ids.append([token for _, token in ordered[:k]])
-    gaps = [values[0] - values[1] if vocab_size > 1 else float("inf") for values in value_rows]
+    gaps = [values[0] - values[1] if vocab_size > 1 else NO_RIVAL_GAP for values in value_rows]
     return TopRows(ids, gaps)
 
 

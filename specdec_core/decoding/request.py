@@ -29,6 +29,8 @@ def check_request(
         )
     if len({id(drafter) for drafter in drafters}) != len(drafters):
         raise ConfigError("one drafter object serves two requests: make one for each")
+    for drafter in drafters:
+        _check_needs(drafter)
     if rules.max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens is {rules.max_new_tokens}: ask for at least 1")
     foreign = [token for token in sorted(rules.eos_ids) if not 0 <= token < view.vocab_size]
@@ -49,6 +51,21 @@ def check_request(
                 f"prompt {index} of {len(prompt)} tokens and {rules.max_new_tokens} new ones "
                 f"exceed the target's {view.max_positions} positions: shorten one of them"
             )
+
+
+def _check_needs(drafter: Drafter) -> None:
+    needs, name = drafter.needs, type(drafter).__name__
+    if needs.max_drafting > 0 and needs.max_nodes < 1:
+        raise ConfigError(
+            f"drafter {name} sends {needs.max_drafting} drafting nodes along and needs room for "
+            f"{needs.max_nodes} candidates: ask for max_nodes of at least 1"
+        )
+    is_told = needs.max_drafting > 0 or needs.rows != "none"
+    if is_told and needs.top_k < 1:
+        raise ConfigError(
+            f"drafter {name} needs rankings (rows={needs.rows}, {needs.max_drafting} drafting "
+            f"nodes) of {needs.top_k} ids: ask for top_k of at least 1"
+        )
 
 
 def check_seeds(sampling: Sampling, seeds: Sequence[int] | None, num_prompts: int) -> None:

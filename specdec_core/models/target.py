@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,17 +12,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from specdec_core.errors import ConfigError
-from specdec_core.models.architecture import Architecture, read_architecture
+from specdec_core.models.architecture import Architecture
 from specdec_core.models.cache import KVCache
 from specdec_core.models.layers import MLP, Attention, PassState, final_norm
 from specdec_core.models.linear import Linear
 from specdec_core.models.masks import additive_masks, tree_positions
-from specdec_core.models.native.build import Kernels, find_kernels
+from specdec_core.models.native.build import Kernels
 from specdec_core.models.native.engine import Engine, can_run
 from specdec_core.models.native.weights import Packer
-from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.rotary import RotaryTable
-from specdec_core.models.weights import Checkpoint, TensorSource
+from specdec_core.models.weights import TensorSource
 from specdec_core.records import ModelKind
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 from specdec_core.tree.token_tree import TokenTree
@@ -36,13 +34,6 @@ _PREFILL_TOKENS = 4096
 
 # Called with a half's unit, its input and its output, both [B, N, hidden].
 HalfObserver = Callable[[SkipUnit, Tensor, Tensor], None]
-
-_DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +94,11 @@ class Target:
         """Stop token ids of configuration, generation configuration and tokenizer."""
         own = getattr(self._tokenizer, "eos_token_id", None)
         return self.arch.eos_ids | ({own} if own is not None else set())
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether it was loaded with a tokenizer."""
+        return self._tokenizer is not None
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -372,79 +368,3 @@ def _without_prefix(prompt: Sequence[int], prefix: PrefixCache, skip: SkipConfig
             f"prompt of {len(prompt)} tokens does not continue the shared prefix of {length} tokens"
         )
     return list(prompt[length:])
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype called `name`.
-
-    Raises:
-        ConfigError: for a name that is not one of the supported.
-    """
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype {name!r} is unknown: choose one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
-
-
-def torch_device(name: str) -> torch.device:
-    """Return the torch device called `name`.
-
-    Raises:
-        ConfigError: if it is neither the processor nor a CUDA device of this machine.
-    """
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
-        raise ConfigError(f"device {name!r} is unknown: use cpu, cuda or cuda:n")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
-        )
-    return torch.device(name)
-
-
-def load_target(model: ResolvedModel, *, dtype: str, device: str) -> Target:
-    """Load a resolved model's weights.
-
-    Args:
-        model: What `resolve_model` returned.
-        dtype: One of float32, float64, bfloat16, float16; weights are converted to it.
-        device: ``cpu``, ``cuda`` or ``cuda:n``.
-
-    Raises:
-        ConfigError: if weights and configuration do not fit each other, or the tokenizer or the
-            device is not there.
-        UnsupportedModelError: if the checkpoint uses a feature the engine lacks.
-    """
-    arch, config = read_architecture(model.folder)
-    tokenizer = load_tokenizer(model.folder)
-    kind, place = torch_dtype(dtype), torch_device(device)
-    with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
-        target = Target(
-            arch,
-            config,
-            tensors,
-            dtype=kind,
-            device=place,
-            identity=model.identity,
-            kind=model.kind,
-            tokenizer=tokenizer,
-            kernels=find_kernels(),
-        )
-        tensors.refuse_unread()
-    return target
-
-
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        ConfigError: if it cannot be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(
-            f"{folder}: its tokenizer cannot be loaded ({error}): put the checkpoint's tokenizer "
-            "files beside its weights"
-        ) from error

@@ -9,7 +9,8 @@ import torch
 
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import architecture_of
-from specdec_core.models.target import Target, torch_dtype
+from specdec_core.models.loading import torch_dtype
+from specdec_core.models.target import Target
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
 _WINDOW = 8  # small, so that short sequences cross it

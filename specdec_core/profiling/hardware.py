@@ -12,12 +12,20 @@ import torch
 from specdec_core.models.native.build import find_kernels
 
 
-def describe_hardware(device: torch.device) -> str:
-    """Return processor or accelerator, thread count, instruction set, and whose kernels decode."""
+def describe_hardware(device: torch.device, *, has_own_kernels: bool | None = None) -> str:
+    """Return processor or accelerator, thread count, instruction set, and whose kernels decode.
+
+    Args:
+        device: Where the target is.
+        has_own_kernels: Whether the target runs on own kernels; None where none is loaded, for
+            what bfloat16 ones would run on.
+    """
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     capability = torch.backends.cpu.get_cpu_capability()
-    kernels = "own bfloat16 kernels" if find_kernels() is not None else "torch kernels"
+    if has_own_kernels is None:
+        has_own_kernels = find_kernels() is not None
+    kernels = "own bfloat16 kernels" if has_own_kernels else "torch kernels"
     return f"{_processor()}, {torch.get_num_threads()} threads, {capability}, {kernels}"
 
 

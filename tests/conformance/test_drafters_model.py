@@ -95,8 +95,8 @@ class TestLayerSkip(ModelDrafterConformance):
     config = LayerSkip(skip="1")
 
 
-class TestLayerSkipNothing(ModelDrafterConformance):
-    config = LayerSkip(gamma=3)
+class TestLayerSkipHalf(ModelDrafterConformance):
+    config = LayerSkip(skip="a0", gamma=3)
 
 
 class TestSynthetic(ModelDrafterConformance):

@@ -8,8 +8,9 @@ from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
 from specdec_core.config.settings import Settings
 from specdec_core.decoding import generate, make_drafter
 from specdec_core.errors import ConfigError
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import Target, load_target
+from specdec_core.models.target import Target
 from specdec_core.skip import SkipConfig
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]

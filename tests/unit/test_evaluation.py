@@ -2,6 +2,7 @@
 
 import pytest
 
+from db.store import Store
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.sampling import parse_sampling
@@ -9,8 +10,8 @@ from specdec_core.data.records import Suite, SuiteItem
 from specdec_core.data.templates import get_template
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.evaluation import StopStrings, evaluate
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import load_target
 from specdec_core.models.tiny import write_tiny_checkpoint
 
 ITEMS = [
@@ -116,6 +117,18 @@ def test_gaps_are_kept_per_output_position_where_asked_for(target, drafter):
     assert [s.token_ids for s in asked.samples] == [s.token_ids for s in plain.samples]
     assert [len(s.gaps) for s in asked.samples] == [len(s.token_ids) for s in asked.samples]
     assert all(gap >= 0.0 for sample in asked.samples for gap in sample.gaps)
+
+
+@pytest.mark.parametrize("cut", ["top_k=1", "top_p=0.01"])
+def test_gaps_of_tokens_without_a_rival_can_be_stored(target, tmp_path, cut):
+    sampling = parse_sampling(f"temperature=0.5,{cut}")
+    asked = request_for(target, sampling=sampling, record_gaps=True, max_new_tokens=6)
+    result = evaluate(asked, target, SUITE)
+    gaps = [gap for sample in result.samples for gap in sample.gaps]
+    assert max(gaps) == 1e9
+    with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
+        store.evaluations.put(asked, result)
+        assert store.evaluations.samples(asked.key) == result.samples
 
 
 def test_stop_string_ends_decoding_at_its_first_token(target):

@@ -17,10 +17,18 @@ ADDED = ("sampling", "is_lossless", "is_synthetic", "certificate")
 _COUNTS = ("num_items", "num_identical", "num_ties", "num_defects")
 # The logit gaps that counted as ties when these cells were measured.
 _TIE_GAPS = {"bfloat16": 0.25, "float16": 2.0**-5, "float32": 1e-3, "float64": 1e-9}
+# What the first schema knows of a cell's figures beside the evidence.
+_FIRST_FIGURES = (
+    *("num_items", "num_tokens", "acceptance_length", "hit_rate", "metric"),
+    *("tokens_per_s", "speedup", "peak_memory_bytes"),
+)
 _CELLS = sa.table(
     TABLE,
     sa.column("id", sa.Integer()),
     sa.column("dtype", sa.String()),
+    sa.column("sampling", sa.String()),
+    sa.column("is_lossless", sa.Boolean()),
+    sa.column("is_synthetic", sa.Boolean()),
     sa.column("figures", sa.JSON(none_as_null=True)),
     sa.column("certificate", sa.JSON(none_as_null=True)),
 )
@@ -54,8 +62,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Put the evidence back and drop the columns."""
+    """Put the evidence back and drop the columns, and what the first schema cannot hold.
+
+    Sampled, lossy and synthetic cells go: without their marks they would pass for others.
+    """
     connection = op.get_bind()
+    marks = (_CELLS.c.sampling != "", sa.not_(_CELLS.c.is_lossless), _CELLS.c.is_synthetic)
+    connection.execute(sa.delete(_CELLS).where(sa.or_(*marks)))
     stored = sa.select(_CELLS.c.id, _CELLS.c.certificate)
     certificates = {row.id: row.certificate for row in connection.execute(stored)}
     for cell_id, _, figures in _stored_cells():
@@ -65,7 +78,8 @@ def downgrade() -> None:
         differences = [
             {name: each[name] for name in known} for each in certificate.get("differences", [])
         ]
-        _write(cell_id, {**figures, **moved, "differences": differences}, None)
+        kept = {name: figures[name] for name in _FIRST_FIGURES if name in figures}
+        _write(cell_id, {**kept, **moved, "differences": differences}, None)
     with op.batch_alter_table(TABLE) as table:
         for name in ADDED:
             table.drop_column(name)

@@ -45,6 +45,7 @@ class SyntheticDrafter:
             eos_ids=context.eos_ids,
         )
         self._known: list[int] = []
+        self._is_ended = False
         self._noise = Noise(0)
 
     @staticmethod
@@ -57,7 +58,10 @@ class SyntheticDrafter:
         self._noise = Noise(self._context.sampling.seed, seed)
         self._writer.reset(prompt, seed)
         self._writer.session.release()
-        self._known = [*prompt, *self._continuation(prompt, seed)]
+        continuation = self._continuation(prompt, seed)
+        self._known = [*prompt, *continuation]
+        # A stop token of the prompt ends nothing.
+        self._is_ended = bool(continuation) and continuation[-1] in self._context.eos_ids
 
     def borrow(self, cache: DraftCache) -> None:
         """Take the target's rows of this request until the next `observe`."""
@@ -68,8 +72,8 @@ class SyntheticDrafter:
         start = len(sequence)
         num = min(len(self._acceptance), budget.max_nodes, budget.max_depth)
         following = self._known[start : start + num]
-        is_ended = self._known[-1] in self._context.eos_ids
-        if self._known[:start] != list(sequence) or (len(following) < num and not is_ended):
+        is_short = len(following) < num and not self._is_ended
+        if self._known[:start] != list(sequence) or is_short:
             following = list(self._writer.write(sequence, budget).candidates.tokens[1:])
         chances = zip(self._acceptance, following, strict=False)
         tokens = [

@@ -136,7 +136,7 @@ class DraftForest:
             if token in node.children:
                 continue
             edges.append((node, token))
-            if len(node.children) == self._width or token in self._leaves:
+            if len(node.children) >= self._width or token in self._leaves:
                 continue
             child = node.children[token] = DraftNode(token, node)
             tree, level = self._places[index]

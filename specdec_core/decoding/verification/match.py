@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specdec_core.decoding.proposal import Proposal
-from specdec_core.decoding.ranking import first_argmax
+from specdec_core.decoding.ranking import NO_RIVAL_GAP, first_argmax
 from specdec_core.decoding.sampling import perturb
 from specdec_core.decoding.verification.rows import TreeRows
 from specdec_core.decoding.verification.rule import Verdict, descend
@@ -23,8 +23,6 @@ class Match:
     Args:
         with_margins: Whether to tell by how much tokens won.
     """
-
-    is_lossless = True
 
     def __init__(self, *, with_margins: bool = False) -> None:
         self._with_margins = with_margins
@@ -45,4 +43,4 @@ class Match:
         if not self._with_margins:
             return None
         best = scores.topk(min(2, len(scores))).values.tolist()
-        return best[0] - best[1] if len(best) > 1 else float("inf")
+        return best[0] - best[1] if len(best) > 1 else NO_RIVAL_GAP

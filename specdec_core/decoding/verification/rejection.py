@@ -19,8 +19,6 @@ class Rejection:
     Source: Leviathan et al. 2023, Chen et al. 2023, SpecInfer; see `drawn_rounds`.
     """
 
-    is_lossless = True
-
     def verify(self, proposal: Proposal, rows: TreeRows, noise: Noise) -> Verdict:
         """Return the path of accepted children and a bonus from what is left.
 

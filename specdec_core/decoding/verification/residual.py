@@ -19,8 +19,6 @@ class Residual:
     Source: PTD, algorithm 2, corrected; see `chosen_rounds`.
     """
 
-    is_lossless = True
-
     def verify(self, proposal: Proposal, rows: TreeRows, noise: Noise) -> Verdict:
         """Return the path of accepted children and a bonus from the rest."""
         tree = proposal.candidates

@@ -31,11 +31,6 @@ class Verdict:
 class VerificationRule(Protocol):
     """Keeps a path of a tree and adds the bonus token."""
 
-    @property
-    def is_lossless(self) -> bool:
-        """Whether committed tokens have the law of the target's own."""
-        ...
-
     def verify(self, proposal: Proposal, rows: TreeRows, noise: Noise) -> Verdict:
         """Return the path to keep and the bonus token; every step commits at least that.
 

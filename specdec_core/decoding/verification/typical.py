@@ -28,8 +28,6 @@ class Typical:
     outside its fast mode.
     """
 
-    is_lossless = False
-
     def __init__(self, epsilon: float, delta: float) -> None:
         self._epsilon = epsilon
         self._delta = delta

@@ -54,8 +54,9 @@ class Kernels:
             *(POINTER(structures.Model), POINTER(structures.Block), c_int64),
             *(POINTER(structures.Pass), c_int),
         )
-        for function in (self._linear, self._gated, self._forward):
+        for function in (self._linear, self._gated):
             function.restype = None
+        self._forward.restype = c_int
 
     def linear(self, x: Tensor, weight: structures.Weight) -> Tensor:
         """Return ``x @ weight.T + bias`` for bfloat16 `x` of shape ``[..., in]``."""
@@ -79,16 +80,28 @@ class Kernels:
         blocks: ctypes.Array[structures.Block],
         one_pass: structures.Pass,
     ) -> None:
-        """Run one pass through `blocks` and the head; logits go where the pass says."""
-        self._forward(model, blocks, len(blocks), one_pass, torch.get_num_threads())
+        """Run one pass through `blocks` and the head; logits go where the pass says.
+
+        Raises:
+            MemoryError: if there is no room for what the pass holds meanwhile.
+        """
+        threads = torch.get_num_threads()
+        if self._forward(model, blocks, len(blocks), one_pass, threads) != 0:
+            raise MemoryError(
+                f"no memory for a forward over {one_pass.batch} x {one_pass.nodes} tokens: decode "
+                "fewer requests together, or draft fewer nodes"
+            )
 
 
-def find_kernels() -> Kernels | None:
+def find_kernels(settings: Settings | None = None) -> Kernels | None:
     """Return the kernels, compiled now if need be; None where they cannot run or are turned off.
 
     Warns once where a compiler is all that is missing.
+
+    Args:
+        settings: The switch, and the cache folder; None for those of this process.
     """
-    settings = Settings()
+    settings = settings or Settings()
     return _load(settings.cache_dir / "kernels") if settings.native else None
 
 
@@ -96,13 +109,14 @@ def find_kernels() -> Kernels | None:
 def _load(folder: Path) -> Kernels | None:
     if platform.system() != "Linux" or not torch.cpu._is_avx512_bf16_supported():
         return None
-    compiler = _compiler()
-    if compiler is None:
-        logger.warning(
-            "no C++ compiler found: bfloat16 decoding takes about twice as long; install g++"
-        )
-        return None
     try:
+        compiler = _compiler()
+        if compiler is None:
+            logger.warning(
+                "no GNU C++ compiler found: bfloat16 decoding takes about twice as long; "
+                "install g++ or name one in CXX"
+            )
+            return None
         return Kernels(_compiled(compiler, folder))
     except (OSError, subprocess.SubprocessError) as error:
         text = getattr(error, "stderr", None) or str(error)
@@ -110,15 +124,24 @@ def _load(folder: Path) -> Kernels | None:
         return None
 
 
-def _compiler() -> str | None:
-    candidates = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+def _compiler() -> tuple[str, str] | None:
+    """Return path and version of a GNU compiler: others bring a second pool of OpenMP threads."""
+    for name in filter(None, (os.environ.get("CXX"), "g++")):
+        path = shutil.which(name)
+        if path is not None:
+            command, quiet = [path, "--version"], {**os.environ, "LC_ALL": "C"}
+            version = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S, env=quiet
+            ).stdout
+            if "Free Software Foundation" in version:
+                return path, version
+    return None
 
 
-def _compiled(compiler: str, folder: Path) -> Path:
-    """Return the library of this source, flags and compiler in `folder`."""
+def _compiled(compiler: tuple[str, str], folder: Path) -> Path:
+    """Return the library of this source, flags and compiler with its version in `folder`."""
     sources = sorted(_FOLDER.glob("*.?pp"))
-    digest = hashlib.sha256("\0".join((compiler, *_FLAGS)).encode())
+    digest = hashlib.sha256("\0".join((*compiler, *_FLAGS)).encode())
     for source in sources:
         digest.update(source.read_bytes())
     library = folder / f"{digest.hexdigest()[:16]}.so"
@@ -127,7 +150,7 @@ def _compiled(compiler: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = [compiler, *_FLAGS, str(_FOLDER / "forward.cpp"), "-o", str(made)]
+        command = [compiler[0], *_FLAGS, str(_FOLDER / "forward.cpp"), "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
         made.replace(library)
     return library

@@ -25,12 +25,18 @@ struct Shared {
     bf16 *qkv, *mixed, *features, *delta;
 };
 
-// One thread's walk through all blocks. The residual stream is kept by every thread on its own.
+// Makes room for what a thread keeps on its own; false where there is none.
+bool reserve_own(const Model &m, const Pass &p, const Cut &cut, int64_t width) {
+    const int64_t rows = p.batch * p.nodes, h = m.hidden;
+    return private_arena.reserve(2 * Arena::padded<bf16>(rows * h) + Arena::padded<bf16>(h) +
+                                 AttentionScratch::bytes(cut.queries(m), width, m.head_dim));
+}
+
+// One thread's walk through all blocks, after `reserve_own`. The residual stream is kept by every
+// thread on its own.
 void walk(const Model &m, const Block *blocks, int64_t num_blocks, const Pass &p, const Cut &cut,
           const Shared &shared, int64_t width, int thread, int threads) {
     const int64_t rows = p.batch * p.nodes, h = m.hidden, queries = cut.queries(m);
-    private_arena.reserve(2 * Arena::padded<bf16>(rows * h) + Arena::padded<bf16>(h) +
-                          AttentionScratch::bytes(queries, width, m.head_dim));
     bf16 *x = private_arena.take<bf16>(rows * h), *normed = private_arena.take<bf16>(rows * h);
     bf16 *row_scratch = private_arena.take<bf16>(h);
     AttentionScratch scratch;
@@ -101,8 +107,9 @@ void specdec_gated(const bf16 *x, int64_t rows, const Weight *w, int is_silu, bf
           out);
 }
 
-void specdec_forward(const Model *m, const Block *blocks, int64_t num_blocks, const Pass *p,
-                     int threads) {
+// Returns 0, or 1 where memory for the pass cannot be had and nothing was computed.
+int specdec_forward(const Model *m, const Block *blocks, int64_t num_blocks, const Pass *p,
+                    int threads) {
     const int64_t rows = p->batch * p->nodes;
     const int64_t qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
     const int64_t mixed_width = m->heads * m->head_dim;
@@ -111,17 +118,29 @@ void specdec_forward(const Model *m, const Block *blocks, int64_t num_blocks, co
         last = std::max<int64_t>(last, p->lengths[row / p->nodes] + p->counts[row]);
     const int64_t width = (last + LANES - 1) / LANES * LANES;
     const Cut cut(*m, *p, threads);
-    shared_arena.reserve(Arena::padded<bf16>(rows * qkv_width) + Arena::padded<bf16>(rows * m->hidden) +
-                         Arena::padded<bf16>(rows * mixed_width) +
-                         Arena::padded<bf16>(rows * m->features));
+    if (!shared_arena.reserve(Arena::padded<bf16>(rows * qkv_width) +
+                              Arena::padded<bf16>(rows * m->hidden) +
+                              Arena::padded<bf16>(rows * mixed_width) +
+                              Arena::padded<bf16>(rows * m->features)))
+        return 1;
     Shared shared;
     shared.qkv = shared_arena.take<bf16>(rows * qkv_width);
     shared.mixed = shared_arena.take<bf16>(rows * mixed_width);
     shared.features = shared_arena.take<bf16>(rows * m->features);
     shared.delta = shared_arena.take<bf16>(rows * m->hidden);
+    int failed = 0;
 #pragma omp parallel num_threads(threads)
-    walk(*m, blocks, num_blocks, *p, cut, shared, width, omp_get_thread_num(),
-         omp_get_num_threads());
+    {
+        if (!reserve_own(*m, *p, cut, width)) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp barrier
+        if (!failed)
+            walk(*m, blocks, num_blocks, *p, cut, shared, width, omp_get_thread_num(),
+                 omp_get_num_threads());
+    }
+    return failed;
 }
 
 }  // extern "C"

@@ -58,13 +58,15 @@ inline __m512 gelu_tanh(__m512 x) {
 class Arena {
   public:
     ~Arena() { std::free(data_); }
-    void reserve(size_t bytes) {
-        if (bytes > size_) {
-            std::free(data_);
-            size_ = (bytes + 4095) & ~size_t(4095);
-            data_ = static_cast<char *>(std::aligned_alloc(4096, size_));
-        }
+    // Returns whether there is room; what was taken before is gone.
+    bool reserve(size_t bytes) {
         used_ = 0;
+        if (bytes <= size_) return true;
+        std::free(data_);
+        size_ = (bytes + 4095) & ~size_t(4095);
+        data_ = static_cast<char *>(std::aligned_alloc(4096, size_));
+        if (data_ == nullptr) size_ = 0;
+        return data_ != nullptr;
     }
     template <class T> T *take(size_t count) {
         T *start = reinterpret_cast<T *>(data_ + used_);

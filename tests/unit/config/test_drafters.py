@@ -45,7 +45,7 @@ def test_text_form_reads_back(top_k, num_nodes, update, scope, prompt_bigrams):
 def test_every_method_has_a_text_form():
     for name, options in METHODS.items():
         required = [key for key, field in options.model_fields.items() if field.is_required()]
-        config = parse_drafter(f"{name}:{','.join(f'{key}=x' for key in required)}")
+        config = parse_drafter(f"{name}:{','.join(f'{key}=0' for key in required)}")
         assert config.method == name
         assert parse_drafter(format_drafter(config)) == config
 

@@ -31,6 +31,7 @@ def test_key_is_a_sha256_in_hex():
     [
         {"target_identity": "id-b"},
         {"dtype": "float32"},
+        {"kernels": "torch"},
         {"skip": ""},
         {"drafter": NoDrafter()},
         {"drafter": PromptLookup(num_tokens=4)},
@@ -77,6 +78,7 @@ def test_every_field_is_covered_by_one_of_the_two_tests_above():
         "target_identity", "dtype", "skip", "drafter", "suite_hash", "domain", "template_hash",
         "item_ids", "max_new_tokens", "repetition", "stop_policy", "batch_size", "mode", "is_timed",
         "record_gaps", "code_version", "drafter_data", "sampling",
+        "kernels",
     }  # fmt: skip
     assert set(EvaluationRequest.model_fields) == determining | {"target", "suite", "device"}
 

@@ -24,7 +24,7 @@ from specdec_core.errors import ConfigError
             DraftTree(model="path:/m", shape="dynamic", top_k=4, depth=0),
         ),
         ("layer-skip:skip=3,m7,a12,gamma=5", LayerSkip(skip="3,m7,a12", gamma=5)),
-        ("layer-skip", LayerSkip()),
+        ("layer-skip:skip=a0", LayerSkip(skip="a0")),
         ("synthetic:acceptance=0.5/1.0,horizon=9", Synthetic(acceptance=(0.5, 1.0), horizon=9)),
     ],
 )
@@ -57,6 +57,8 @@ def test_defaults_are_the_papers():
         ("draft-tree:model=x,shape=dynamic,branching=2", "branching has no effect on shape=dyn"),
         ("draft-tree:model=x,shape=dynamic,draft=sample", "use draft=greedy or draft=coupled"),
         ("draft-tree:model=x,branching=4/0", "greater than or equal to 1"),
+        ("layer-skip", "skip: Field required"),
+        ("layer-skip:skip=", "nothing is left out.* name units such as 3,m7,a12"),
         ("layer-skip:skip=x1", "skip unit 'x1' .* is not understood"),
         ("layer-skip:skip=3,a3", "names block 3 and one of its halves"),
         ("synthetic:acceptance=0.5/1.5", "less than or equal to 1"),
@@ -69,7 +71,7 @@ def test_mistakes_are_named(text, message):
 
 
 def test_none_of_them_can_be_replayed_without_its_model():
-    for config in (DraftModel(model="x"), DraftTree(model="x"), LayerSkip(), Synthetic()):
+    for config in (DraftModel(model="x"), DraftTree(model="x"), LayerSkip(skip="1"), Synthetic()):
         assert not config.is_replayable
     assert [DraftModel(model="x").draws_candidates, DraftTree(model="x").draws_candidates] == [
         True,

@@ -50,6 +50,9 @@ def test_what_a_rule_promises(verification, is_lossless, is_coupled):
     greedy = Sampling(verification=verification)
     assert greedy.is_lossless
     assert greedy.is_coupled
+    assert sampling.is_coupled_for(draws_candidates=False) == is_coupled
+    assert sampling.is_coupled_for(draws_candidates=True) == (verification == "match")
+    assert greedy.is_coupled_for(draws_candidates=True)
 
 
 @pytest.mark.parametrize(

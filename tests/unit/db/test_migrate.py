@@ -9,6 +9,7 @@ from alembic.script import ScriptDirectory
 from filelock import FileLock
 
 from db import migrate
+from db.cells import CellFigures
 from db.engine import Database
 from db.models import SCHEMA_REVISION
 from db.store import Store
@@ -110,3 +111,50 @@ def test_cells_of_the_first_schema_keep_their_evidence_through_both_directions(
             command.downgrade(config, "0001")
             stored = connection.exec_driver_sql("SELECT figures FROM specdec_benchmark_cells")
             assert json.loads(stored.scalar_one()) == figures
+
+
+def test_the_first_schema_gets_what_it_knows_of_newer_cells_and_nothing_marked(
+    tmp_path: Path,
+) -> None:
+    config = migrate._config()
+    figures = CellFigures(
+        num_items=1,
+        num_tokens=9,
+        num_steps=3,
+        acceptance_length=3.0,
+        mean_accepted_tokens=3.25,
+        position_acceptance=(0.5,),
+        tokens_per_s=72.0,
+        num_repeats=2,
+        num_paired=1,
+    )
+    marks = ({"sampling": "temperature=1.0"}, {"is_lossless": False}, {"is_synthetic": True})
+    with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
+        run = examples.make_run(store)
+        store.benchmarks.put(examples.cell(run.id, figures=figures))
+        for number, mark in enumerate(marks):
+            store.benchmarks.put(examples.cell(run.id, domain=f"domain-{number}", **mark))
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0001")
+            query = "SELECT domain, figures FROM specdec_benchmark_cells"
+            ((domain, stored),) = connection.exec_driver_sql(query).all()
+            assert domain == "translation"
+            assert json.loads(stored) == {
+                "num_items": 1,
+                "num_tokens": 9,
+                "acceptance_length": 3.0,
+                "hit_rate": None,
+                "metric": None,
+                "tokens_per_s": 72.0,
+                "speedup": None,
+                "peak_memory_bytes": None,
+                "num_identical": 1,
+                "num_ties": 0,
+                "num_defects": 0,
+                "differences": [],
+            }
+            command.upgrade(config, "head")
+        (again,) = store.benchmarks.list()
+        assert again.certificate is not None
+        assert again.certificate.level == "up-to-ties"

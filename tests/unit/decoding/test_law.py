@@ -3,9 +3,10 @@
 import pytest
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
+from specdec_core.config.model_drafters import LayerSkip
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.decoding.law import check_law
-from specdec_core.errors import ConfigError
+from specdec_core.errors import ConfigError, SearchCancelledError
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,16 @@ def test_without_drafts_even_the_control_passes():
 def test_greedy_decoding_has_no_law_to_test():
     with pytest.raises(ConfigError, match="draws nothing"):
         check_law(PromptLookup(), parse_sampling(""))
+
+
+def test_layers_that_a_larger_target_has_can_be_skipped():
+    found = check_law(
+        LayerSkip(skip="2,a9", gamma=2), parse_sampling("temperature=1.0"), num_draws=250
+    )
+    assert found.test.is_passed()
+
+
+def test_the_test_can_be_stopped():
+    sampling = parse_sampling("temperature=1.0")
+    with pytest.raises(SearchCancelledError):
+        check_law(PromptLookup(), sampling, should_stop=lambda: True)

@@ -6,6 +6,7 @@ import pytest
 
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.decoding import generate, make_drafter
+from specdec_core.decoding.drafter import DrafterNeeds
 from specdec_core.errors import CacheDesyncError, ConfigError, SearchCancelledError
 from tests.doubles import ChainDrafter, ScriptedCache, ScriptedView, table_view
 
@@ -126,6 +127,11 @@ def test_a_cache_that_does_not_drop_sequences_is_found():
         )
 
 
+def needing(**needs):
+    """A drafter that proposes nothing and asks for what it could not use."""
+    return ChainDrafter(lambda sequence: [], DrafterNeeds(**needs))
+
+
 NONE = make_drafter(NoDrafter())
 REQUEST = {"prompts": [[0]], "drafters": [NONE], "max_new_tokens": 4, "eos_ids": ()}
 
@@ -141,6 +147,9 @@ REQUEST = {"prompts": [[0]], "drafters": [NONE], "max_new_tokens": 4, "eos_ids":
         ({"prompts": [[-1]]}, "token ids -1 to -1"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"eos_ids": {3, 10}}, r"stop ids \[10\] are outside the vocabulary of 10"),
+        ({"drafters": [needing(max_drafting=2, top_k=1)]}, "2 drafting .* for 0 candidates"),
+        ({"drafters": [needing(max_nodes=1, max_drafting=2)]}, "2 drafting nodes.* of 0 ids"),
+        ({"drafters": [needing(max_nodes=1, rows="path")]}, "rows=path, .* ask for top_k"),
         ({"prompts": [[0] * 29]}, "29 tokens and 4 new ones exceed the target's 32 positions"),
     ],
 )

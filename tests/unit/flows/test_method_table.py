@@ -29,7 +29,13 @@ def test_a_method_says_which_choice_makes_it_replayable():
     assert rows["`prompt-lookup`"][3:] == ("yes", "prompt")
     assert rows["`token-recycling`"][3:] == ("with `update=path`", "prompt or run")
     assert rows["`lookahead`"][3] == "no"
-    assert rows["`draft-model`"][2] == "drawn or chosen"
+
+
+def test_a_method_says_whether_candidates_are_drawn_or_which_choice_draws_them():
+    candidates = {row[0]: row[2] for row in method_table().rows}
+    assert candidates["`prompt-lookup`"] == "chosen"
+    assert candidates["`draft-model`"] == candidates["`layer-skip`"] == "drawn or chosen"
+    assert candidates["`draft-tree`"] == "chosen, drawn with `draft=sample`"
 
 
 def test_an_unknown_method_is_answered_with_the_known_ones():

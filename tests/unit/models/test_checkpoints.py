@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specdec_core.errors import ConfigError, UnsupportedModelError
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import load_target
 from specdec_core.models.tiny import write_tiny_checkpoint
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}

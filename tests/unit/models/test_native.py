@@ -8,10 +8,14 @@ import random
 import pytest
 import torch
 
+from specdec_core.config.settings import Settings
 from specdec_core.models.architecture import architecture_of
+from specdec_core.models.loading import load_target
 from specdec_core.models.native.build import find_kernels
+from specdec_core.models.reference import resolve_model
 from specdec_core.models.target import Target
-from specdec_core.models.tiny import FAMILIES, tiny_library_model
+from specdec_core.models.tiny import FAMILIES, tiny_library_model, write_tiny_checkpoint
+from specdec_core.profiling.hardware import describe_hardware
 from specdec_core.skip import SkipConfig
 from specdec_core.tree.token_tree import TokenTree
 
@@ -115,3 +119,53 @@ def test_logits_do_not_depend_on_what_else_is_in_the_pass(family, kernels):
 def test_sizes_the_kernels_do_not_know_run_on_torch(kernels):
     model = tiny_library_model("llama", dtype="bfloat16")
     assert make_target(model, kernels).engine is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("is_lent", [False, True], ids=["own-cache", "dense-cache"])
+def test_a_tree_run_in_parts_has_the_logits_of_the_whole(family, is_lent, kernels):
+    """Bit for bit, on a sparse view with a cache of its own and on one that borrows the dense's."""
+    target = make_target(tiny_library_model(family, dtype="bfloat16", **SIZES), kernels)
+    skip = SkipConfig.parse("a0,m2")
+    host = target.view() if is_lent else target.view(skip)
+    view = host.sparser(skip) if is_lent else host
+    trees, cuts = [TREES[0], TREES[2]], (3, 8)
+
+    def filled():
+        cache = host.new_cache(2, 64)
+        host.prefill([random_tokens(1, 5), random_tokens(2, 37)], cache)
+        return cache
+
+    whole = view.forward(trees, filled())
+    cache = filled()
+    begun = [
+        TokenTree(tree.tokens[:cut], tree.parents[:cut])
+        for tree, cut in zip(trees, cuts, strict=True)
+    ]
+    first, rest = view.forward(begun, cache), view.extend(trees, cache)
+    for row, (tree, cut) in enumerate(zip(trees, cuts, strict=True)):
+        parts = torch.cat([first[row, :cut], rest[row, : len(tree) - cut]])
+        assert torch.equal(parts, whole[row, : len(tree)])
+
+
+def test_a_pass_without_memory_is_an_error_and_the_next_one_works(kernels):
+    target = make_target(tiny_library_model("llama", dtype="bfloat16", **SIZES), kernels)
+    view = target.view()
+    features = target.engine.model.features
+    target.engine.model.features = 1 << 50
+    with pytest.raises(MemoryError, match="forward over 1 x 1 tokens"):
+        view.forward([TokenTree.root_only(1)], view.new_cache(1, 8))
+    target.engine.model.features = features
+    assert view.forward([TokenTree.root_only(1)], view.new_cache(1, 8)).isfinite().all()
+
+
+def test_the_caller_says_whether_own_kernels_may_run(tmp_path, kernels):
+    sizes = {name: value for name, value in SIZES.items() if name != "vocab_size"}
+    folder = write_tiny_checkpoint(tmp_path / "model", dtype="bfloat16", **sizes)
+    model = resolve_model(f"path:{folder}", tmp_path / "cache")
+    for native in (True, False):
+        settings = Settings(native=native)
+        target = load_target(model, dtype="bfloat16", device="cpu", settings=settings)
+        assert (target.engine is not None) is native
+        described = describe_hardware(target.device, has_own_kernels=native)
+        assert described.endswith("own bfloat16 kernels" if native else "torch kernels")

@@ -4,8 +4,8 @@ import os
 import pytest
 
 from specdec_core.errors import ConfigError, UnsupportedModelError
+from specdec_core.models.loading import load_target
 from specdec_core.models.reference import ModelRef, resolve_model
-from specdec_core.models.target import load_target
 from specdec_core.models.tiny import write_tiny_checkpoint
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from flows.benchmark_tables import cell_table, headline
 from flows.proof_tables import difference_table
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
+from specdec_core.data.records import Suite
 from specdec_core.errors import ConfigError, DataError
 from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
+from tasks.grid import make_grid
 from tasks.mirrored import report_metrics
 from tasks.pool import pool_factory
+from tasks.prepare import Workload
 from tasks.runtime import LogLine
 from tests.table_evaluator import Control, TableEvaluator, workload
 
@@ -192,6 +196,22 @@ def test_packaged_prompts_that_stand_in_are_called_so_and_measured_once(
         "math@gsm8k: the suite is not here, packaged prompts of its domain stood in",
         "math@gsm8k: math@builtin is a row already",
     )
+
+
+def test_two_suites_under_one_name_are_refused(settings: Settings) -> None:
+    def of_suite(
+        target: str, domain: str, suite: str | None, dtype: str, settings: Settings
+    ) -> Workload:
+        whole = workload(target, domain, suite, dtype, settings)
+        items = whole.suite.items[:20] if suite == "/b/own.jsonl" else whole.suite.items
+        return replace(whole, suite=Suite.of("own", domain, items, str(suite)))
+
+    names = ("translation@/a/own.jsonl", "translation@/b/own.jsonl")
+    grid = GRID.model_copy(update={"domains": names})
+    with pytest.raises(ConfigError, match=r"/a/own.jsonl and /b/own.jsonl are other prompts"):
+        make_grid(grid, settings, of_suite)
+    same = make_grid(grid.model_copy(update={"domains": names[:1] * 2}), settings, of_suite)
+    assert (len(same.rows), len(same.notes)) == (1, 1)
 
 
 def test_outputs_of_another_length_are_left_out_of_the_speedup_with_a_note(

@@ -58,6 +58,23 @@ def test_a_gap_of_sampled_outputs_is_measured_in_units_of_temperature() -> None:
     assert found.tie_gap == 0.5
 
 
+def test_a_large_gap_is_no_proof_where_sampling_truncates() -> None:
+    """Rounding may move a token over the edge of the kept ones, whatever their gap."""
+    mine = [RIGHT[0], WRONG]
+    whole = certify(request("temperature=1.0", dtype="float32"), mine, RIGHT, GAPS)
+    assert (whole.level, whole.num_defects) == ("defect", 1)
+    for cut in ("top_k=5", "top_p=0.9", "min_p=0.1"):
+        asked = request(f"temperature=1.0,{cut}", dtype="float32")
+        found = certify(asked, mine, RIGHT, GAPS)
+        assert (found.level, found.num_defects) == ("unproven", 0)
+        assert (found.differences[0].kind, found.differences[0].gap) == ("unknown", 0.125)
+        # Near ties are ties there too, and an output that ends early is a defect.
+        tied = certify(asked.model_copy(update={"dtype": "bfloat16"}), mine, RIGHT, GAPS)
+        assert tied.level == "up-to-ties"
+        short = examples.sample("de-2", token_ids=RIGHT[1].token_ids[:4])
+        assert certify(asked, [RIGHT[0], short], RIGHT, GAPS).level == "defect"
+
+
 def test_lossy_rules_are_called_so_whatever_came_out() -> None:
     asked = request("temperature=1.0,verification=typical")
     assert not is_lossless(asked)

@@ -88,16 +88,16 @@ def test_what_cannot_draft_is_refused_when_it_is_asked_for(
 def test_a_worker_loads_each_draft_once_and_decodes_with_it(
     models: Path, workload: Workload, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specdec_core.models import target as target_module
+    from specdec_core.models import loading
 
     loaded = []
-    load_target = target_module.load_target
+    load_target = loading.load_target
 
     def counted(model, **options):
         loaded.append(Path(model.folder).name)
         return load_target(model, **options)
 
-    monkeypatch.setattr(target_module, "load_target", counted)
+    monkeypatch.setattr(loading, "load_target", counted)
     evaluator = ModelEvaluator(settings)
     plain = evaluator.run(request_for(workload, "none"), lambda: False)
     assert isinstance(plain, EvaluationResult)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_one_request_per_configuration_differs_in_skip_alone() -> None:
     assert dense.batch_size == 16
     assert not dense.is_timed
     assert dense.item_ids == plan.split.selection_ids
+
+
+def test_requests_say_whose_kernels_may_run() -> None:
+    asked = {"skip": "", "drafter": "none", "item_ids": ["item-00"], "max_new_tokens": 4}
+    for native, kernels in ((True, "own"), (False, "torch")):
+        made = replace(workload(), settings=Settings(native=native))
+        assert made.request(**asked).kernels == kernels
 
 
 def test_another_tolerance_is_another_study_of_the_same_evaluations() -> None:

@@ -395,6 +395,13 @@ def test_entities_need_a_tokenizer_and_say_so(caplog):
     assert drafter.propose([4, 5], WIDE) == fallback.propose([4, 5], WIDE)
 
 
+def test_a_target_without_a_tokenizer_is_none_to_read_with(caplog):
+    target = tiny_target("llama")
+    with caplog.at_level(logging.WARNING):
+        make_drafter(Ptd(init="ner"), DrafterContext(target))
+    assert "init=random is used" in caplog.text
+
+
 def test_probabilities_are_those_of_the_target():
     view = random_view(2, 6, order=3)
     drafter = watched(expansion="top-p", expansion_k=3)

@@ -74,6 +74,22 @@ def test_behind_the_horizon_the_target_drafts_for_itself():
         assert set(result.trace.depth[:-1]) == {4}
 
 
+@pytest.mark.parametrize("horizon", [0, 2])
+def test_a_stop_token_that_ends_the_prompt_ends_nothing(horizon):
+    view, stop = random_view(5), 2
+    config = Synthetic(acceptance=(1.0,) * 3, horizon=horizon)
+    drafter = make_drafter(config, DrafterContext(view=view, eos_ids=frozenset({stop})))
+    drafter.reset([1, stop])
+    plain = run(view, NoDrafter(), [1, stop], 0, num=4).token_ids
+    assert stop not in plain
+    first, *expected = plain
+    cache = view.new_cache(1, 32)
+    view.prefill([[1, stop]], cache)
+    drafter.borrow(cache)
+    tree = drafter.propose([1, stop, first], DraftBudget(64, 64)).candidates
+    assert tree.tokens == (first, *expected)
+
+
 def test_an_output_that_left_the_known_one_is_followed():
     """As where rounding decides otherwise: the drafts are those after what was really written."""
     view = random_view(5)

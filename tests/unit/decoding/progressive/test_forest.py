@@ -187,6 +187,15 @@ def expected_context(forest, node, is_staggered):
     return [*before, *node.path()]
 
 
+def test_a_node_that_seeds_made_wider_than_the_width_gains_nothing():
+    forest = DraftForest(1, 3, 1)
+    forest.plant([[0, 1], [0, 2]])
+    forest.grow([3, 3, 3])
+    # Node 0 is full, its two children are not.
+    assert list(forest.tops[0].children) == [1, 2]
+    assert [list(child.children) for child in forest.tops[0].children.values()] == [[3], [3]]
+
+
 @given(
     width=st.integers(1, 4),
     depth=st.integers(1, 5),

@@ -106,7 +106,6 @@ def test_raising_a_threshold_never_lengthens_the_path(seed):
 
 
 def test_it_says_that_it_is_lossy_and_is_bypassed_at_temperature_zero():
-    assert not Typical(*DEFAULTS).is_lossless
     assert not SAMPLING.is_lossless
     greedy = parse_sampling("verification=typical")
     view = random_view(3, 6)

@@ -1,0 +1,106 @@
+"""Loading a checkpoint: names of types and devices, weights, tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from specdec_core.config.settings import Settings
+from specdec_core.errors import ConfigError
+from specdec_core.models.architecture import read_architecture
+from specdec_core.models.native.build import find_kernels
+from specdec_core.models.reference import ResolvedModel
+from specdec_core.models.target import Target
+from specdec_core.models.weights import Checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype called `name`.
+
+    Raises:
+        ConfigError: for a name that is not one of the supported.
+    """
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype {name!r} is unknown: choose one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the torch device called `name`.
+
+    Raises:
+        ConfigError: if it is neither the processor nor a CUDA device of this machine.
+    """
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
+        raise ConfigError(f"device {name!r} is unknown: use cpu, cuda or cuda:n")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    return torch.device(name)
+
+
+def load_target(
+    model: ResolvedModel, *, dtype: str, device: str, settings: Settings | None = None
+) -> Target:
+    """Load a resolved model's weights.
+
+    Args:
+        model: What `resolve_model` returned.
+        dtype: One of float32, float64, bfloat16, float16; weights are converted to it.
+        device: ``cpu``, ``cuda`` or ``cuda:n``.
+        settings: Whether own kernels may run and where they are kept; None for those of this
+            process.
+
+    Raises:
+        ConfigError: if weights and configuration do not fit each other, or the tokenizer or the
+            device is not there.
+        UnsupportedModelError: if the checkpoint uses a feature the engine lacks.
+    """
+    arch, config = read_architecture(model.folder)
+    tokenizer = load_tokenizer(model.folder)
+    kind, place = torch_dtype(dtype), torch_device(device)
+    with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
+        target = Target(
+            arch,
+            config,
+            tensors,
+            dtype=kind,
+            device=place,
+            identity=model.identity,
+            kind=model.kind,
+            tokenizer=tokenizer,
+            kernels=find_kernels(settings),
+        )
+        tensors.refuse_unread()
+    return target
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        ConfigError: if it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(
+            f"{folder}: its tokenizer cannot be loaded ({error}): put the checkpoint's tokenizer "
+            "files beside its weights"
+        ) from error
