@@ -33,19 +33,6 @@ class DrafterContext:
     sampling: Sampling = field(default_factory=Sampling)
     view: TargetView | None = None
 
-    def require_target(self, method: str) -> Target:
-        """Return the loaded target.
-
-        Raises:
-            ConfigError: if there is none.
-        """
-        if self.target is None:
-            raise ConfigError(
-                f"drafter {method!r} drafts with the target itself, but no target was given: pass "
-                "a DrafterContext with one"
-            )
-        return self.target
-
     def require_view(self, method: str) -> TargetView:
         """Return the view that verifies.
 
