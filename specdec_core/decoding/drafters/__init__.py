@@ -2,7 +2,6 @@
 
 from specdec_core.decoding.drafters import (
     draft_model,
-    draft_tree,
     layer_skip,
     lookahead,
     none,
@@ -17,7 +16,6 @@ from specdec_core.decoding.drafters import (
 
 __all__ = [
     "draft_model",
-    "draft_tree",
     "layer_skip",
     "lookahead",
     "none",

@@ -1,10 +1,10 @@
-"""Draft-model speculation: a smaller model writes a chain."""
+"""Draft-model speculation: a smaller model writes a chain or a token tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec_core.config.model_drafters import DraftModel
+from specdec_core.config.model_drafters import DraftModel, DraftTree
 from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.draft_growth import DraftWriter, Growth
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
@@ -13,25 +13,28 @@ from specdec_core.decoding.registry import register
 
 
 @register(DraftModel)
+@register(DraftTree)
 class DraftModelDrafter:
-    """Drafts up to gamma tokens with an independent model and its own cache.
+    """Drafts with an independent model and its own cache, one forward per level.
 
     Behind the draft's context limit, at the limit of the output and where the draft ends the
-    output the chain is shorter.
+    output the paths are shorter.
 
-    Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2.
+    Source: Leviathan et al. 2023, algorithm 1, and Chen et al. 2023, algorithm 2, for the chain.
+    EAL (arXiv 2609.24150), evaluation section, for the static tree: top-k per depth, pruned by
+    cumulative score; its limit counts draft nodes, root left out. EAGLE-2, sections 4.1 and 4.2,
+    for the dynamic one, with an order that cannot part a child from its parent.
     """
 
-    def __init__(self, config: DraftModel, context: DrafterContext) -> None:
+    def __init__(self, config: DraftModel | DraftTree, context: DrafterContext) -> None:
         self.needs = self.needs_for(config)
         model = context.require_model(config.method, config.model)
-        growth = Growth.chain(config.gamma, config.min_confidence)
-        self._writer = DraftWriter.of(model.view(), growth, config, context)
+        self._writer = DraftWriter.of(model.view(), _growth(config), config, context)
 
     @staticmethod
-    def needs_for(config: DraftModel) -> DrafterNeeds:
-        """Ask for room for the chain."""
-        return DrafterNeeds(max_nodes=config.gamma)
+    def needs_for(config: DraftModel | DraftTree) -> DrafterNeeds:
+        """Ask for room for the nodes."""
+        return DrafterNeeds(max_nodes=_growth(config).num_nodes)
 
     def reset(self, prompt: Sequence[int], seed: int = 0) -> None:
         """Begin a request: the draft reads the prompt."""
@@ -39,8 +42,14 @@ class DraftModelDrafter:
         self._writer.session.reset(prompt)
 
     def propose(self, sequence: Sequence[int], budget: DraftBudget) -> Proposal:
-        """Return the chain."""
+        """Return what the draft writes."""
         return self._writer.write(sequence, budget)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Learn nothing: the sequence tells what was accepted."""
+
+
+def _growth(config: DraftModel | DraftTree) -> Growth:
+    if isinstance(config, DraftModel):
+        return Growth.chain(config.gamma, config.min_confidence)
+    return Growth(config.levels, config.most_nodes, config.width)
