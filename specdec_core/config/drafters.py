@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from specdec_core.config.base import DrafterOptions
 from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
 from specdec_core.config.ptd import Ptd
-from specdec_core.config.retrieval import Rest, SuffixAutomaton
+from specdec_core.config.retrieval import BackoffTree, Rest, SuffixAutomaton
 from specdec_core.config.window_drafters import Lookahead, SelfDraft
 from specdec_core.errors import ConfigError
 
@@ -71,6 +71,7 @@ DrafterConfig = Annotated[
     NoDrafter
     | PromptLookup
     | TokenRecycling
+    | BackoffTree
     | Lookahead
     | SelfDraft
     | Ptd
@@ -88,6 +89,7 @@ METHODS: dict[str, type[DrafterOptions]] = {
     "none": NoDrafter,
     "prompt-lookup": PromptLookup,
     "token-recycling": TokenRecycling,
+    "backoff-tree": BackoffTree,
     "lookahead": Lookahead,
     "self-draft": SelfDraft,
     "ptd": Ptd,

@@ -94,6 +94,25 @@ class SuffixAutomaton(DrafterOptions):
         return self.fallback == "none" or self.update == "path"
 
 
+class BackoffTree(DrafterOptions):
+    """Likeliest paths of a back-off model over the context's n-grams and the target's rankings."""
+
+    method: Literal["backoff-tree"] = "backoff-tree"
+    num_nodes: int = Field(7, ge=1, le=1024, description="draft nodes of the tree")
+    max_ngram: int = Field(6, ge=1, le=16, description="longest suffix looked up, tokens")
+    max_followers: int = Field(4, ge=1, le=64, description="followers kept per n-gram")
+    top_k: int = Field(8, ge=1, le=64, description="ranked ids kept per token")
+    state_scope: Literal["prompt", "run"] = Field(
+        "prompt",
+        description="what is remembered of rankings and chances; n-grams never leave the request",
+    )
+
+    @property
+    def is_replayable(self) -> bool:
+        """Always: it learns from committed tokens and the rankings after them."""
+        return True
+
+
 class Rest(DrafterOptions):
     """Tree of what follows the longest suffix of the context found in a datastore (REST)."""
 

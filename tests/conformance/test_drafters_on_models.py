@@ -10,7 +10,7 @@ import torch
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
 from specdec_core.config.ptd import Ptd
-from specdec_core.config.retrieval import SuffixAutomaton
+from specdec_core.config.retrieval import BackoffTree, SuffixAutomaton
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.window_drafters import Lookahead, SelfDraft
 from specdec_core.decoding import generate, make_drafter, replay
@@ -27,6 +27,7 @@ CONFIGS = (
     PromptLookup(),
     TokenRecycling(),
     TokenRecycling(update="path", num_nodes=12),
+    BackoffTree(num_nodes=12),
     SuffixAutomaton(),
     SuffixAutomaton(fallback="none"),
     Lookahead(window=4, ngram=4, guesses=4),

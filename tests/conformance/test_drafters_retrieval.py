@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specdec_core.config.retrieval import Rest, SuffixAutomaton
+from specdec_core.config.retrieval import BackoffTree, Rest, SuffixAutomaton
 from tests.conformance.drafter_conformance import DrafterConformance
 from tests.datastores import make_datastore
 from tests.doubles import random_view
@@ -16,6 +16,14 @@ def folder(tmp_path_factory):
     documents = [rng.integers(0, 5, size).tolist() for size in (1, 40, 400)]
     documents += [[0, 1] * 20, [2] * 30, [0, 1, 2, 3, 4] * 8, [0, 0, 1, 1, 2, 2] * 6]
     return make_datastore(tmp_path_factory.mktemp("datastore") / "store", documents)
+
+
+class TestBackoffTree(DrafterConformance):
+    config = BackoffTree()
+
+
+class TestBackoffTreeRun(DrafterConformance):
+    config = BackoffTree(state_scope="run", num_nodes=24, max_ngram=3, max_followers=2, top_k=3)
 
 
 class TestSuffixAutomaton(DrafterConformance):

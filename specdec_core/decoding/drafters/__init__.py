@@ -1,6 +1,7 @@
 """One module per drafting method; importing this package registers them all."""
 
 from specdec_core.decoding.drafters import (
+    backoff_tree,
     draft_model,
     layer_skip,
     lookahead,
@@ -15,6 +16,7 @@ from specdec_core.decoding.drafters import (
 )
 
 __all__ = [
+    "backoff_tree",
     "draft_model",
     "layer_skip",
     "lookahead",
