@@ -127,6 +127,7 @@ def test_every_deployment_is_registered_and_starts_in_the_checkout(shell: Shell)
             "calibrate/translation",
             "benchmark/ptd-ablation",
             "benchmark/spec-bench",
+            "benchmark/spec-bench-paper",
             "nightly-benchmark/nightly",
         ]
     )

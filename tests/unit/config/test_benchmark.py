@@ -4,8 +4,10 @@ import pytest
 
 from specdec_core.config.benchmark import BenchmarkConfig, Topic
 from specdec_core.config.domains import check_domain
+from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.presets import NIGHTLY, SPEC_BENCH, benchmark_config
 from specdec_core.data.suites import PUBLIC_SETS
+from specdec_core.decoding import DRAFTERS
 from specdec_core.errors import ConfigError
 
 
@@ -50,12 +52,23 @@ def test_the_spec_bench_preset_names_each_set_by_itself():
         topic = Topic.parse(text)
         assert check_domain(topic.domain) == topic.domain
         assert topic.domain in PUBLIC_SETS[topic.suite or ""]
-    lossy = benchmark_config({"preset": "spec-bench", "methods": ("prompt-lookup",)})
-    assert lossy.methods == ("prompt-lookup",)
+    chosen = benchmark_config({"preset": "spec-bench", "methods": ("prompt-lookup",)})
+    assert chosen.methods == ("prompt-lookup",)
+
+
+def test_both_spec_bench_presets_compare_the_same_methods_at_two_sizes():
+    few = benchmark_config({"preset": "spec-bench"})
+    paper = benchmark_config({"preset": "spec-bench-paper"})
+    assert few.domains == paper.domains
+    assert [text.partition(":")[0] for text in few.methods] == [
+        text.partition(":")[0] for text in paper.methods
+    ]
+    retrieving = [DRAFTERS.needs(parse_drafter(text)) for text in few.methods[:4]]
+    assert [needs.max_nodes for needs in retrieving] == [7, 7, 7, 7]
 
 
 def test_unknown_presets_list_those_there_are():
-    with pytest.raises(ConfigError, match="'spec' is unknown: choose one of spec-bench, ptd-abl"):
+    with pytest.raises(ConfigError, match="'spec' is unknown: choose one of spec-bench, spec-bench-paper, "):
         benchmark_config({"preset": "spec"})
 
 
