@@ -28,6 +28,7 @@ class SuffixAutomaton(DrafterOptions):
 
     method: Literal["suffix-automaton"] = "suffix-automaton"
     places: ClassVar[frozenset[str]] = frozenset({"datastore"})
+    drafts_trees: ClassVar[bool] = True
     num_tokens: int = Field(
         39,
         ge=1,
@@ -98,7 +99,17 @@ class BackoffTree(DrafterOptions):
     """Likeliest paths of a back-off model over the context's n-grams and the target's rankings."""
 
     method: Literal["backoff-tree"] = "backoff-tree"
-    num_nodes: int = Field(7, ge=1, le=1024, description="draft nodes of the tree")
+    drafts_trees: ClassVar[bool] = True
+    num_nodes: int = Field(15, ge=1, le=1024, description="most draft nodes of the tree")
+    num_free: int = Field(
+        7,
+        ge=0,
+        le=1024,
+        description="nodes drafted whatever their chance: as many as verify for nearly nothing",
+    )
+    min_chance: float = Field(
+        0.3, ge=0.0, le=1.0, description="least chance of a node beyond those, along its path"
+    )
     max_ngram: int = Field(6, ge=1, le=16, description="longest suffix looked up, tokens")
     max_followers: int = Field(4, ge=1, le=64, description="followers kept per n-gram")
     top_k: int = Field(8, ge=1, le=64, description="ranked ids kept per token")
@@ -118,6 +129,7 @@ class Rest(DrafterOptions):
 
     method: Literal["rest"] = "rest"
     places: ClassVar[frozenset[str]] = frozenset({"datastore"})
+    drafts_trees: ClassVar[bool] = True
     datastore: FolderText = Field(
         min_length=1, description="folder that 'specdec datastore build' wrote"
     )

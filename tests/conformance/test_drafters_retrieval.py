@@ -23,7 +23,9 @@ class TestBackoffTree(DrafterConformance):
 
 
 class TestBackoffTreeRun(DrafterConformance):
-    config = BackoffTree(state_scope="run", num_nodes=24, max_ngram=3, max_followers=2, top_k=3)
+    config = BackoffTree(
+        state_scope="run", num_nodes=24, num_free=24, max_ngram=3, max_followers=2, top_k=3
+    )
 
 
 class TestSuffixAutomaton(DrafterConformance):

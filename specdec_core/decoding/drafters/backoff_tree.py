@@ -16,14 +16,15 @@ from specdec_core.tree.token_tree import TokenTree
 
 @register(BackoffTree)
 class BackoffTreeDrafter:
-    """Drafts the paths that a back-off model thinks likeliest, as many nodes as the budget has.
+    """Drafts the paths that a back-off model thinks likeliest.
 
     Candidates after a context are what followed its longest suffix in prompt and output, then what
     followed shorter ones, then the ids the target ranked best when it last saw the last token.
     Each carries its evidence, the tokens that agree (0 for a ranking) and the rank. How often such
     evidence was right is counted on every committed token, whether it was drafted or not; the
-    product along a path is its chance, and the tree takes the likeliest nodes. A long repetition
-    thus becomes a chain and an open question a bush, without a switch between two drafters.
+    product along a path is its chance, and the tree takes the likeliest nodes, beyond the free
+    ones only while they are likely enough to pay. A long repetition thus becomes a chain and an
+    open question a bush, without a switch between two drafters.
 
     Source: ours. It joins the matches of prompt lookup with the successor rows of Token Recycling
     under the selection by path probability that dynamic draft trees (EAGLE-2, section 4) use.
@@ -31,6 +32,7 @@ class BackoffTreeDrafter:
 
     def __init__(self, config: BackoffTree, context: DrafterContext) -> None:  # noqa: ARG002
         self.needs = self.needs_for(config)
+        self._num_free, self._min_chance = config.num_free, config.min_chance
         self._is_kept_between_requests = config.state_scope == "run"
         self._table = FollowerTable(config.max_ngram, config.max_followers)
         self._rankings: dict[int, Sequence[int]] = {}
@@ -71,6 +73,8 @@ class BackoffTreeDrafter:
                 break
             negated, _, parent, token = heappop(heap)
             chance, node = -negated, len(tokens)
+            if node > self._num_free and chance < self._min_chance:
+                break
             tokens.append(token)
             parents.append(parent)
             depths.append(depths[parent] + 1)

@@ -9,7 +9,7 @@ WIDE = DraftBudget(1024, 64)
 
 
 def prefilled(prompt, token, ranking, **options):
-    drafter = make_drafter(BackoffTree(**{"max_ngram": 2, **options}))
+    drafter = make_drafter(BackoffTree(**{"max_ngram": 2, "num_free": 1024, **options}))
     drafter.reset(prompt)
     drafter.observe(StepOutcome(None, (), (token,), (prompt[-1],), [ranking]))
     return drafter
@@ -46,6 +46,19 @@ def test_the_budget_cuts_by_depth_and_by_nodes():
     by_depth = drafter.propose([7, 5, 7], DraftBudget(9, 1)).candidates
     assert by_depth == TokenTree((7, 5, 6, 4), (-1, 0, 0, 0))
     assert drafter.propose([7, 5, 7], DraftBudget(0, 0)).candidates == TokenTree.root_only(7)
+
+
+def test_nodes_beyond_the_free_ones_must_be_likely():
+    # Their chances are .5, .3, .15, .09, .083: see above.
+    def num_drafted(**options):
+        tree = looped(num_nodes=9, **options).propose([7, 5, 7], WIDE).candidates
+        return len(tree.tokens) - 1
+
+    assert num_drafted(num_free=0, min_chance=0.6) == 0
+    assert num_drafted(num_free=0, min_chance=0.3) == 2
+    assert num_drafted(num_free=1, min_chance=0.1) == 3
+    assert num_drafted(num_free=4, min_chance=0.3) == 4
+    assert num_drafted(num_free=0, min_chance=0.0) == 9
 
 
 def test_what_was_never_seen_is_not_drafted():
