@@ -11,6 +11,9 @@ from specdec_core.config.base import Record
 ModelKind = Literal["base", "chat"]
 FinishReason = Literal["stop_token", "stop_string", "length"]
 DifferenceKind = Literal["tie", "defect", "unknown"]
+# Where an output token came from: the prefill, the draft at a depth (1 is below the root), or the
+# target itself at the end of a step.
+TokenOrigin = Literal["prefill", "bonus"] | int
 ProofLevel = Literal["exact", "up-to-ties", "same-distribution", "lossy", "unproven", "defect"]
 
 
@@ -32,6 +35,14 @@ class StepTrace(Record):
     committed: tuple[int, ...] = Field(
         (), description="tokens that reached the output, after stop and length cuts"
     )
+
+    def origins(self) -> tuple[TokenOrigin, ...]:
+        """Return where every token of the output came from, in order."""
+        found: list[TokenOrigin] = ["prefill"]
+        for accepted, committed in zip(self.accepted, self.committed, strict=True):
+            found += range(1, accepted + 1)
+            found += ["bonus"] * (committed - accepted)
+        return tuple(found)
 
 
 class PhaseSeconds(Record):

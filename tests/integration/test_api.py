@@ -236,6 +236,7 @@ def test_both_outputs_of_one_prompt_come_token_by_token(client: TestClient, stor
     url = "/api/v1/benchmarks/outputs"
     body = client.get(url, params={**asked, "item_id": "de-2"}).json()
     assert body["method"]["token_ids"] == [3, 1, 5]
+    assert body["origins"] == list(wrong.trace.origins())
     assert body["baseline"]["token_ids"] == [3, 1, 4, 1, 5, 9, 2, 6, 262143]
     assert CellDifference.model_validate(body["difference"]) == difference
     assert (body["is_lossless"], body["is_synthetic"]) == (False, False)

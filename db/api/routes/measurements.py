@@ -13,7 +13,7 @@ from db.api.problems import ProblemError
 from db.cells import BenchmarkCell, CellDifference
 from db.schemas import CalibrationRecord
 from specdec_core.config.base import Record
-from specdec_core.records import SampleResult
+from specdec_core.records import SampleResult, TokenOrigin
 
 router = APIRouter()
 
@@ -61,6 +61,9 @@ class OutputPair(Record):
     is_lossless: bool
     is_synthetic: bool
     method: SampleResult = Field(description="the method's output, first repeat")
+    origins: tuple[TokenOrigin, ...] = Field(
+        description="where each token of the method's output came from: a number is the draft depth"
+    )
     baseline: SampleResult = Field(description="autoregressive output, first repeat")
     difference: CellDifference | None = Field(None, description="null where they are equal")
 
@@ -99,6 +102,7 @@ def benchmark_outputs(store: StoreDependency, query: Annotated[OutputQuery, Quer
         is_lossless=cell.is_lossless,
         is_synthetic=cell.is_synthetic,
         method=method,
+        origins=method.trace.origins(),
         baseline=baseline,
         difference=next((each for each in differences if each.item_id == query.item_id), None),
     )
