@@ -11,20 +11,30 @@ from benchmarks.common import RESULTS
 NAMES = (
     "threads",
     "forward",
+    "quantization",
     "autoregressive",
     "drafting",
     "methods",
+    "equal_overhead",
     "batching",
     "search",
     "orchestration",
+    "resolve",
     "llama_cpp",
 )
+# Long, and no timings: run by name.
+ON_REQUEST = ("acceptance", "router")
 
 
 def main() -> None:
     """Run the named benchmarks (all by default), then print every stored figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="default: all")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[*NAMES, *ON_REQUEST, []],
+        help=f"default: all but {', '.join(ON_REQUEST)}",
+    )
     names = parser.parse_args().names or NAMES
     for name in names:
         print(f"benchmark {name} ..", flush=True)

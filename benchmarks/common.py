@@ -83,12 +83,18 @@ class Timed:
 def alternate(
     first: Callable[[int], Timed], second: Callable[[int], Timed], num_requests: int
 ) -> tuple[list[Timed], list[Timed]]:
-    """Run two methods request by request, changing who goes first; request 0 is warm-up only."""
-    results: tuple[list[Timed], list[Timed]] = ([], [])
+    """Run two methods request by request, as `take_turns` does."""
+    mine, other = take_turns((first, second), num_requests)
+    return mine, other
+
+
+def take_turns(methods: Sequence[Callable[[int], Timed]], num_requests: int) -> list[list[Timed]]:
+    """Run methods request by request, changing who goes first; request 0 is warm-up only."""
+    results: list[list[Timed]] = [[] for _ in methods]
     for index in range(num_requests):
-        order = (0, 1) if index % 2 else (1, 0)
-        for which in order:
-            timed = (first, second)[which](index)
+        for turn in range(len(methods)):
+            which = (index + 1 + turn) % len(methods)
+            timed = methods[which](index)
             if index:
                 results[which].append(timed)
     return results

@@ -1,10 +1,16 @@
-"""Step time by number of nodes, with own and with torch's kernels, against the memory limit."""
+"""Step time by number of nodes, with own and with torch's kernels, against the memory limit.
+
+The limit is what reading the same bytes takes: as many as the weights that a step reads, on the
+same huge pages, with the same threads, by a sum of our own kernel library. On a shared machine
+memory is not equally fast all the time, so the sum takes its turn in every round; the fastest of
+them is the limit, the median of steps is compared with it.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 import time
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -14,72 +20,95 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.common import write
 from specdec_core.config.settings import Settings
 from specdec_core.models.loading import load_target
-from specdec_core.models.reference import resolve_model
+from specdec_core.models.native.build import Kernels, find_kernels
+from specdec_core.models.native.memory import HugePages
+from specdec_core.models.quantization import GROUP
+from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target, TargetView
 from specdec_core.tree.token_tree import TokenTree
 
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")
-_NODES = (1, 2, 4, 8, 16, 32)
+# What runs: the name of its figures, the target's type, whether on own kernels, bytes of a weight.
+_KINDS = (
+    ("torch", "bfloat16", False, 2.0),
+    ("own", "bfloat16", True, 2.0),
+    ("own_int8", "bfloat16-int8", True, 1 + 4 / GROUP),
+)
+_NODES = (1, 2, 4, 8, 12, 16, 32)
 _CONTEXT = 200
 _ROUNDS = 11
 _WARM_UP = 2
-_READ_BYTES = 512 << 20
+
+Job = Callable[[], object]
 
 
 def run() -> None:
-    """Measure and store milliseconds per forward, alternating between the two kinds of kernels."""
+    """Measure and store milliseconds per forward of all kinds in turns."""
     settings = Settings()
     torch.set_num_threads(settings.threads)
-    write("forward", {reference: _measure(reference, settings) for reference in _MODELS})
+    kernels = find_kernels(settings)
+    if kernels is None:
+        print("  this machine cannot run our own kernels: nothing measured")
+        return
+    write("forward", {reference: _measure(reference, kernels) for reference in _MODELS})
 
 
-def _measure(reference: str, settings: Settings) -> dict[str, Any]:
-    model = resolve_model(reference, settings.cache_dir)
-    targets = {}
-    for name, is_native in (("torch", "0"), ("own", "1")):
-        os.environ["SPECDEC_NATIVE"] = is_native
-        targets[name] = load_target(model, dtype="bfloat16", device="cpu")
-    figures: dict[str, Any] = {
-        "has_own_kernels": targets["own"].engine is not None,
-        "read_bytes": _bytes_per_step(targets["own"]),
-        "bandwidth_bytes_per_s": _bandwidth(),
+def _measure(reference: str, kernels: Kernels) -> dict[str, Any]:
+    model = resolve_model(reference, Settings().cache_dir)
+    targets = {name: _load(model, dtype, is_own) for name, dtype, is_own, _ in _KINDS}
+    num_weights = _num_weights(targets["own"])
+    sizes = {
+        name: int(num_weights * per_weight) for name, _, is_own, per_weight in _KINDS if is_own
     }
-    limit_s = figures["read_bytes"] / figures["bandwidth_bytes_per_s"]
-    figures["limit_ms"] = limit_s * 1e3
+    reads = {f"read_{name}": _reader(kernels, size) for name, size in sizes.items()}
     views = {name: target.view() for name, target in targets.items()}
+    figures: dict[str, Any] = {"read_bytes": sizes}
     for nodes in _NODES:
-        seconds = _alternate(views, nodes)
-        figures[f"{nodes} nodes"] = {
-            **{f"{name}_ms": value * 1e3 for name, value in seconds.items()},
-            "torch_over_own": seconds["torch"] / seconds["own"],
-            "fraction_of_limit": limit_s / seconds["own"],
-        }
+        figures[f"{nodes} nodes"] = _compare(views, reads, nodes)
     figures["torch_operators_per_step"] = {n: _operators(view) for n, view in views.items()}
     return figures
 
 
-def _bytes_per_step(target: Target) -> int:
-    """Return the bytes of weights that one step reads: all linear maps and the head."""
+def _load(model: ResolvedModel, dtype: str, is_own: bool) -> Target:
+    settings = Settings().model_copy(update={"native": is_own})
+    return load_target(model, dtype=dtype, device="cpu", settings=settings)
+
+
+def _num_weights(target: Target) -> int:
+    """Return how many weights one step reads: all linear maps and the head."""
     arch = target.arch
     heads = arch.num_heads + 2 * arch.num_kv_heads
     attention = arch.hidden_size * arch.head_dim * (heads + arch.num_heads)
     mlp = 3 * arch.hidden_size * arch.intermediate_size
-    head = arch.hidden_size * arch.vocab_size
-    return 2 * (arch.num_layers * (attention + mlp) + head)
+    return arch.num_layers * (attention + mlp) + arch.hidden_size * arch.vocab_size
 
 
-def _bandwidth() -> float:
-    """Return bytes per second of reading a large array once with all threads.
+def _reader(kernels: Kernels, num_bytes: int) -> Job:
+    words = HugePages().hold(torch.ones(num_bytes // 8, dtype=torch.int64))
+    return lambda: kernels.read(words)
 
-    The array lies on ordinary pages; our weights lie on huge ones and can be read faster still.
-    """
-    values = torch.ones(_READ_BYTES // 4)
-    seconds = []
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        values.sum()
-        seconds.append(time.perf_counter() - start)
-    return _READ_BYTES / min(seconds)
+
+def _compare(views: dict[str, TargetView], reads: dict[str, Job], nodes: int) -> dict[str, float]:
+    """Return the figures of steps over `nodes` nodes."""
+    steps = {name: _stepper(view, nodes) for name, view in views.items()}
+    seconds = _alternate({**steps, **reads})
+    figures = {f"{name}_ms": median(seconds[name]) * 1e3 for name in steps}
+    figures["torch_over_own"] = figures["torch_ms"] / figures["own_ms"]
+    for read in reads:
+        name, limit_ms = read.removeprefix("read_"), min(seconds[read]) * 1e3
+        figures[f"{name}_limit_ms"] = limit_ms
+        figures[f"{name}_fraction_of_limit"] = limit_ms / figures[f"{name}_ms"]
+    return figures
+
+
+def _stepper(view: TargetView, nodes: int) -> Job:
+    tree, cache = TokenTree.chain(0, list(range(1, nodes))), _filled(view)
+
+    def step() -> None:
+        view.forward([tree], cache)
+        cache.rollback([_CONTEXT])
+
+    return step
 
 
 def _filled(view: TargetView) -> Any:
@@ -88,17 +117,14 @@ def _filled(view: TargetView) -> Any:
     return cache
 
 
-def _alternate(views: dict[str, TargetView], nodes: int) -> dict[str, float]:
-    tree = TokenTree.chain(0, list(range(1, nodes)))
-    caches = {name: _filled(view) for name, view in views.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in views}
+def _alternate(jobs: dict[str, Job]) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(_WARM_UP + _ROUNDS):
-        for name, view in views.items():
+        for name, job in jobs.items():
             start = time.perf_counter()
-            view.forward([tree], caches[name])
+            job()
             seconds[name].append(time.perf_counter() - start)
-            caches[name].rollback([_CONTEXT])
-    return {name: median(times[_WARM_UP:]) for name, times in seconds.items()}
+    return {name: times[_WARM_UP:] for name, times in seconds.items()}
 
 
 def _operators(view: TargetView) -> int:

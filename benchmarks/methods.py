@@ -24,13 +24,15 @@ from specdec_core.bench.metrics import count_acceptance
 from specdec_core.bench.statistics import RequestTimes, speedup_interval
 from specdec_core.bench.strata import mean_domain_speedup
 from specdec_core.config.drafters import parse_drafter
+from specdec_core.config.presets import FEW_NODES
 from specdec_core.config.settings import Settings
 from specdec_core.decoding import DrafterContext, Generation, compare_outputs, make_drafter
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.models.loading import load_target
+from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import PrefixCache, Target, TargetView
+from specdec_core.models.target import Target, TargetView
 
 _PLAIN = "none"
 _LIBRARY = ("library greedy", "library prompt lookup")
@@ -38,20 +40,10 @@ _ASSISTED = "library assistant"
 # Where the library is measured too; its assisted decoding, several times slower, on one suite.
 _PEERS = {name: _LIBRARY for name in SPEC_BENCH} | {"translation": (*_LIBRARY, _ASSISTED)}
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")
-_NUM_REQUESTS = 4  # of each suite; the first warms up
-_NEW_TOKENS = 64
+_NUM_REQUESTS = 6  # of each suite; the first warms up
+_NEW_TOKENS = 128
 
-# Budgets are small because on two cores about eight nodes verify for nearly nothing.
-METHODS = (
-    "prompt-lookup:num_tokens=7",
-    "token-recycling:num_nodes=7,prompt_bigrams=true,state_scope=run",
-    "suffix-automaton:num_tokens=7,len_threshold=2,fallback_nodes=7,fallback_depth=4,state_scope=run",
-    "suffix-automaton:num_tokens=11,fallback_nodes=11,fallback_depth=4,state_scope=run",
-    "lookahead:window=3,ngram=3,guesses=2,pool_from_prompt=true",
-    "self-draft:branch_num=2,branch_len=3,context_ngram=2",
-    "ptd:width=2,depth=2,sub_trees=1,candidates=6,prefill=true",
-    "layer-skip:skip=10,12,14,gamma=1",
-)
+METHODS = (*FEW_NODES, "layer-skip:skip=10,12,14,gamma=1")
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from db.api.problems import not_found
 from db.cells import BenchmarkCell, CellFigures, Certificate
 from db.schemas import RunRecord
 from db.store import Store
+from specdec_core.config.dtype import type_label
 
 _COLOURS = ("#2f7fd1", "#d9772b", "#2f9e6b", "#c2377e", "#7d5fd3", "#8a6d1f", "#1b8ea3", "#7b8794")
 
@@ -59,6 +60,7 @@ def leaderboard_table(cells: Iterable[BenchmarkCell]) -> Table:
     titles = {
         "domain": "domain",
         "drafter": "drafter",
+        "dtype": "type",
         "sampling": "sampling",
         "is_lossless": "output",
         "is_synthetic": "acceptance",
@@ -124,6 +126,7 @@ def _row(cell: BenchmarkCell) -> tuple[Cell, ...]:
     return (
         text_cell(cell.domain),
         Cell(cell.drafter, cell.method),
+        Cell(cell.dtype, type_label(cell.dtype)),
         text_cell(cell.sampling or "greedy"),
         flag_cell(cell.is_lossless, "lossless", "lossy"),
         flag_cell(cell.is_synthetic, "synthetic", "measured"),

@@ -88,12 +88,16 @@ def resolve_url(profile: SkipProfile) -> str:
     return f"/api/v1/profiles/resolve?{urlencode(asked)}"
 
 
+PROFILE_TABLES = ("history", "transitions", "verifications")
+"""Tables of a profile, whatever run it came from."""
+
+
 def csv_url(name: str, detail: Detail | None = None) -> str:
     """Return the address of a table's CSV."""
     if detail is None:
         return f"/dashboards/{name}.csv"
     query = {"run": detail.run.id}
-    if name == "history" and detail.profile is not None:
+    if name in PROFILE_TABLES and detail.profile is not None:
         query = {"profile": str(detail.profile.id)}
     return f"/dashboards/{name}.csv?{urlencode(query)}"
 

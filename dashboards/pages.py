@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from dashboards.assets import asset
 from dashboards.leaderboard import leaderboard_table, load_leaderboard
-from dashboards.links import Services
+from dashboards.links import PROFILE_TABLES, Services
 from dashboards.queries import Question, load_detail, load_overview
 from dashboards.render import error_page, leaderboard_page, overview_page
 from dashboards.tables import DETAIL_TABLES, SEARCH_TABLES, profiles_table, runs_table
@@ -152,7 +152,7 @@ def _csv(store: Store, name: str, question: Question) -> str:
         detail = f"there is no table {name!r}: choose one of {', '.join(known)}"
         raise ProblemError(HTTPStatus.NOT_FOUND, "table-not-found", detail)
     run_id, table = _table_of_run(store, name, question)
-    return table.to_csv([] if name == "history" else [("run_id", run_id)])
+    return table.to_csv([] if name in PROFILE_TABLES else [("run_id", run_id)])
 
 
 def _table_of_run(store: Store, name: str, question: Question) -> tuple[str, Table]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from dashboards.summary import SearchSummary, read_summary
 from db.api.problems import not_found
+from db.lifecycle import ProfileTransition, ProfileVerification
 from db.schemas import RunRecord, SkipProfile
 from db.store import Store
 from specdec_core.bench.metrics import AcceptanceCounts, count_acceptance
@@ -63,6 +64,8 @@ class Detail:
     run: RunRecord
     profile: SkipProfile | None = None
     history: tuple[SkipProfile, ...] = ()
+    transitions: tuple[ProfileTransition, ...] = ()
+    verifications: tuple[ProfileVerification, ...] = ()
     search: SearchSummary | None = None
     depth: Depth | None = None
     num_evaluations: int = 0
@@ -143,7 +146,13 @@ def _of_run(store: Store, run: RunRecord) -> Detail:
 
 def _with_profile(store: Store, detail: Detail, profile: SkipProfile) -> Detail:
     assert profile.id is not None  # a stored one has its id
-    return replace(detail, profile=profile, history=tuple(store.profiles.history(profile.id)))
+    return replace(
+        detail,
+        profile=profile,
+        history=tuple(store.profiles.history(profile.id)),
+        transitions=tuple(store.profiles.transitions(profile.id)),
+        verifications=tuple(store.profiles.verifications(profile.id)),
+    )
 
 
 def _search_of(run: RunRecord) -> tuple[SearchSummary | None, str | None]:

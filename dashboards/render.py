@@ -14,6 +14,7 @@ from dashboards import charts, links, views
 from dashboards.assets import asset_urls
 from dashboards.comparison import comparisons, result_of
 from dashboards.leaderboard import Leaderboard, leaderboard_table, speedup_figure
+from dashboards.lifecycle import transitions_table, verifications_table
 from dashboards.links import Services
 from dashboards.queries import Detail, Overview
 from dashboards.summary import SearchSummary
@@ -26,6 +27,7 @@ from dashboards.tables import (
     history_table,
     level_tables,
 )
+from specdec_core.config.dtype import type_label
 from specdec_core.skip import SkipConfig
 
 _MAX_VALUE = 400
@@ -42,6 +44,8 @@ def overview_page(overview: Overview, services: Services) -> str:
             "origin": origin(detail),
             "parameters": _readable(detail.run.config),
             "history": history_table(detail),
+            "transitions": transitions_table(detail),
+            "verifications": verifications_table(detail),
         }
     if detail is not None and detail.search is not None:
         values |= _search_values(detail, detail.search)
@@ -143,6 +147,7 @@ def _environment() -> Environment:
         "interval": views.interval_text,
         "change": views.change_text,
         "moment": views.moment,
+        "type_label": type_label,
         "skip_label": lambda skip: SkipConfig.parse(skip).label,
     }
     return environment

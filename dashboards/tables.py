@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 
 from dashboards.comparison import comparisons, result_of
+from dashboards.lifecycle import transitions_table, verifications_table
 from dashboards.queries import Detail
 from dashboards.summary import Configuration, SearchSummary
 from dashboards.views import (
@@ -20,6 +21,7 @@ from dashboards.views import (
     text_cell,
 )
 from db.schemas import RunRecord, SkipProfile
+from specdec_core.config.dtype import type_label
 from specdec_core.skip import SkipConfig
 
 _GUARD_TITLES = {
@@ -183,7 +185,8 @@ def _profile_cells(profile: SkipProfile) -> tuple[Cell, ...]:
     return (
         Cell(profile.id, str(profile.id), is_number=True),
         Cell(profile.version, str(profile.version), is_number=True),
-        *map(text_cell, (profile.domain, profile.target, profile.drafter, profile.dtype)),
+        *map(text_cell, (profile.domain, profile.target, profile.drafter)),
+        Cell(profile.dtype, type_label(profile.dtype)),
         Cell(profile.skip, SkipConfig.parse(profile.skip).label),
         text_cell(profile.status),
         text_cell(result_of(profile)),
@@ -224,6 +227,8 @@ SEARCH_TABLES: Mapping[str, Callable[[SearchSummary], Table]] = {
 DETAIL_TABLES: Mapping[str, Callable[[Detail], Table]] = {
     "depth": depth_table,
     "history": history_table,
+    "transitions": transitions_table,
+    "verifications": verifications_table,
 }
 
 

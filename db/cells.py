@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from db.columns import utc_now
 from db.schemas import Interval, ResultStatus
 from specdec_core.config.base import Record
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import DType
 from specdec_core.records import DifferenceKind, PhaseSeconds, ProofLevel
 
 OUTPUT_RUN = 32

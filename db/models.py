@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.columns import CompressedText, Document, TokenIds, UtcDateTime
 
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 TABLE_PREFIX = "specdec_"
 VERSION_TABLE = "specdec_alembic_version"
 
@@ -69,6 +69,7 @@ class TargetTable(Base):
     num_layers: Mapped[int]
     license_note: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
 
 
 class SuiteTable(Base):
@@ -185,7 +186,9 @@ class SkipProfileTable(Base):
     __table_args__ = (
         UniqueConstraint(*PROFILE_KEY, "version", name="uq_specdec_skip_profiles_version"),
         UniqueConstraint("run_id", *PROFILE_KEY, "skip", name="uq_specdec_skip_profiles_run"),
-        CheckConstraint("status IN ('active', 'retired', 'rejected')", name="status"),
+        CheckConstraint(
+            "status IN ('candidate', 'validated', 'active', 'retired', 'rejected')", name="status"
+        ),
         CheckConstraint("is_dense = (skip = '')", name="dense_skips_nothing"),
         Index(
             "uq_specdec_skip_profiles_active",
@@ -217,6 +220,37 @@ class SkipProfileTable(Base):
     tolerance_acceptance: Mapped[float]
     tolerance_metric: Mapped[float]
     reason: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+
+
+class ProfileTransitionTable(Base):
+    """One change of status of a profile version, never changed itself; ordered by `id`."""
+
+    __tablename__ = "specdec_profile_transitions"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    profile_id: Mapped[int] = mapped_column(ForeignKey("specdec_skip_profiles.id"), index=True)
+    from_status: Mapped[str | None]
+    to_status: Mapped[str]
+    reason: Mapped[str] = mapped_column(Text)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("specdec_runs.id"))
+    command: Mapped[str] = mapped_column(Text)
+    actor: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class ProfileVerificationTable(Base):
+    """One repeated held-out measurement of a profile version; ordered by `id`."""
+
+    __tablename__ = "specdec_profile_verifications"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    profile_id: Mapped[int] = mapped_column(ForeignKey("specdec_skip_profiles.id"), index=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("specdec_runs.id"), unique=True)
+    holds: Mapped[bool]
+    reason: Mapped[str] = mapped_column(Text)
+    heldout: Mapped[dict[str, Any] | None] = mapped_column(Document)
+    hardware: Mapped[str]
     created_at: Mapped[datetime]
 
 

@@ -10,12 +10,13 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from db.columns import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
-from specdec_core.config.evaluation import DType, EvaluationRequest
+from specdec_core.config.dtype import DType
+from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import EvaluationSummary, PhaseSeconds
 from specdec_core.skip import SkipConfig
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
-ProfileStatus = Literal["active", "retired", "rejected"]
+ProfileStatus = Literal["candidate", "validated", "active", "retired", "rejected"]
 ResultStatus = Literal["done", "failed"]
 MetricChangeKind = Literal["relative", "difference"]
 
@@ -156,7 +157,9 @@ class SkipProfile(ProfileKey):
     version: int | None = Field(None, description="1, 2, ... per key, given by the store")
     num_layers: int = Field(ge=1)
     skip: str = Field(description="canonical skip set, empty for dense")
-    status: ProfileStatus
+    status: ProfileStatus = Field(
+        description="candidate -> validated -> active -> retired, or rejected; see `db.lifecycle`"
+    )
     is_dense: bool = Field(description="no gain was found: the dense target is the answer")
     run_id: str
     suite_hash: str

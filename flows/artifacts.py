@@ -23,9 +23,11 @@ from flows.benchmark_tables import benchmark_markdown, cell_table, headline
 from flows.charts import ablation_svg, data_uri
 from flows.progress import describe, percent
 from flows.report import Link
+from flows.sweep_tables import answer_table, selection_table, sweep_markdown
 from flows.views import TableView
 from tasks.benchmark_report import BenchmarkReport
 from tasks.report import Progress, SearchReport
+from tasks.sweep_report import SweepReport
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +123,14 @@ def emit_search(report: SearchReport) -> None:
             "headline": report.headline,
         },
     )
+
+
+def publish_sweep(report: SweepReport) -> None:
+    """Leave the table of answers and the whole report as artifacts of the run."""
+    name = f"{report.kind}-{report.domain}"
+    publish_table(answer_table(report), artifact_key(name, "answers"))
+    publish_table(selection_table(report), artifact_key(name, "selection"))
+    create_markdown_artifact(sweep_markdown(report), artifact_key(name, "report"), report.headline)
 
 
 def publish_benchmark(report: BenchmarkReport, name: str) -> None:

@@ -8,6 +8,7 @@ from db.cells import BenchmarkCell, CellFigures, Certificate
 from flows.ablation_tables import ablation_tables
 from flows.proof_tables import certificate_table, difference_table, regression_table
 from flows.views import ABSENT, TableView, number, percent, ratio
+from specdec_core.config.dtype import type_label
 from tasks.benchmark_report import BenchmarkReport
 
 _PHASES = ("draft", "forward", "verify", "commit")
@@ -31,10 +32,10 @@ def benchmark_tables(report: BenchmarkReport) -> Iterator[TableView]:
 
 def cell_table(report: BenchmarkReport) -> TableView:
     """Every cell: speed, speed-up over autoregressive decoding with interval, acceptance, proof."""
-    sampling = report.config.sampling or "greedy"
+    config, sampling = report.config, report.config.sampling or "greedy"
     return TableView(
-        f"{report.config.target}: {report.config.num_items} items per domain, batch 1, {sampling}, "
-        f"{report.config.repeats} repeats",
+        f"{config.target} ({type_label(report.dtype)}): {config.num_items} items per domain, "
+        f"batch 1, {sampling}, {config.repeats} repeats",
         (
             "domain",
             "drafter",

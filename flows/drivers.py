@@ -9,7 +9,7 @@ from db.schemas import CalibrationRecord
 from db.store import Store
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
-from specdec_core.config.search import SearchConfig
+from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
 from specdec_core.config.settings import Settings
 from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
@@ -21,6 +21,10 @@ from tasks.report import OnProgress, SearchReport
 from tasks.runtime import LogLine
 from tasks.search import run_search
 from tasks.sinks import open_tracker
+from tasks.sweep import run_sweep
+from tasks.sweep_report import SweepReport
+from tasks.verify_profile import VerifyReport
+from tasks.verify_profile import verify_profile as verify_stored
 
 
 def search(
@@ -41,6 +45,37 @@ def search(
     """
     with Store.open(settings.resolved_database_url) as store:
         return run_search(
+            config,
+            settings,
+            store,
+            _pool(settings),
+            tracker=open_tracker(settings),
+            log=log,
+            progress=progress,
+            flow_run_id=flow_run_id,
+            should_stop=should_stop,
+            retries_failed=retries_failed,
+        )
+
+
+def sweep(
+    config: CompareConfig | SensitivityConfig,
+    settings: Settings,
+    *,
+    log: LogLine,
+    progress: OnProgress,
+    flow_run_id: str | None = None,
+    should_stop: StopCheck = lambda: False,
+    retries_failed: bool = False,
+) -> SweepReport:
+    """Compare strategies, or sweep tolerances, with the store and workers of `settings`.
+
+    Raises:
+        ConfigError: if something cannot be used.
+        SpecDecError: if a search fails; what was evaluated is stored.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        return run_sweep(
             config,
             settings,
             store,
@@ -110,6 +145,32 @@ def benchmark(
             flow_run_id=flow_run_id,
             should_stop=should_stop,
             kind=kind,
+        )
+
+
+def verify_profile(
+    profile_id: int,
+    settings: Settings,
+    *,
+    log: LogLine,
+    progress: OnProgress,
+    should_stop: StopCheck = lambda: False,
+) -> VerifyReport:
+    """Measure a stored profile again with the store and workers of `settings`.
+
+    Raises:
+        ConfigError: if its run, target or suite is not what it was.
+        SpecDecError: if the measurement fails.
+    """
+    with Store.open(settings.resolved_database_url) as store:
+        return verify_stored(
+            profile_id,
+            settings,
+            store,
+            _pool(settings),
+            log=log,
+            progress=progress,
+            should_stop=should_stop,
         )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from db.schemas import CalibrationRecord
 from flows.views import ABSENT, TableView, number
+from specdec_core.config.dtype import type_label
 
 
 def curve_table(record: CalibrationRecord) -> TableView:
     """Step time over the number of nodes per forward, and what a node adds."""
     base = record.curve[0].median_s
     return TableView(
-        f"Step time of {record.target} ({record.dtype}, {record.hardware}), "
+        f"Step time of {record.target} ({type_label(record.dtype)}, {record.hardware}), "
         f"{record.context_tokens} tokens of context",
         ("nodes per forward", "median, ms", "relative to the first", "repeats"),
         tuple(

@@ -8,6 +8,7 @@ from typing import get_args
 from flows.views import TableView
 from specdec_core.config.base import DrafterOptions
 from specdec_core.config.drafters import METHODS
+from specdec_core.config.sampling import Sampling, Verification
 from specdec_core.errors import ConfigError
 
 _NOT_OPTIONS = frozenset({"method", "state_scope"})
@@ -19,6 +20,32 @@ def method_table() -> TableView:
         "Methods",
         ("method", "what it drafts", "candidates", "replayable", "remembers"),
         tuple(_row(name, options) for name, options in METHODS.items()),
+    )
+
+
+def feature_table() -> TableView:
+    """Return what each method can be combined with, its options at their defaults.
+
+    Sampled outputs are those of plain sampling token for token under some verification rules, of
+    the same law under others, and neither under lossy ones.
+    """
+    return TableView(
+        "Features",
+        (
+            "method",
+            "proposes",
+            "candidates",
+            "greedy",
+            "same tokens under",
+            "same law under",
+            "lossy under",
+            "batch",
+            "replayable",
+            "warm start",
+            "draft model",
+            "datastore",
+        ),
+        tuple(_features(name, options) for name, options in METHODS.items()),
     )
 
 
@@ -44,8 +71,7 @@ def option_table(method: str) -> TableView:
 
 def _row(name: str, options: type[DrafterOptions]) -> tuple[str, ...]:
     summary = (options.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    # Text that every required option takes: a model's name, or a layer's number.
-    sample = options(**{field: "0" for field in _required(options)})
+    sample = _sample(options)
     return (
         f"`{name}`",
         summary,
@@ -53,6 +79,49 @@ def _row(name: str, options: type[DrafterOptions]) -> tuple[str, ...]:
         _replayable(options, sample),
         " or ".join(_scopes(options)) or "-",
     )
+
+
+def _features(name: str, options: type[DrafterOptions]) -> tuple[str, ...]:
+    sample = _sample(options)
+    shape = "trees" if options.drafts_trees else "chains"
+    greedy = Sampling()
+    return (
+        f"`{name}`",
+        shape if name != "none" else "nothing",
+        _candidates(options, sample),
+        "same tokens" if greedy.is_lossless and greedy.is_coupled else "lossy",
+        *_rules(sample),
+        "any",
+        _replayable(options, sample),
+        "`state_scope=run`" if "run" in _scopes(options) else "no",
+        _place(options, "model"),
+        _place(options, "datastore"),
+    )
+
+
+def _sample(options: type[DrafterOptions]) -> DrafterOptions:
+    """Return a record with text that every required option takes: a name, or a layer's number."""
+    return options(**{field: "0" for field in _required(options)})
+
+
+def _rules(sample: DrafterOptions) -> tuple[str, str, str]:
+    """Return the verification rules that keep sampled tokens, that keep their law, and others."""
+    same, law, lossy = [], [], []
+    for rule in get_args(Verification):
+        sampling = Sampling(temperature=1.0, verification=rule)
+        if sampling.is_coupled_for(draws_candidates=sample.draws_candidates):
+            same.append(rule)
+        elif sampling.is_lossless:
+            law.append(rule)
+        else:
+            lossy.append(rule)
+    return ", ".join(same), ", ".join(law), ", ".join(lossy)
+
+
+def _place(options: type[DrafterOptions], name: str) -> str:
+    """Say whether something outside, a model or a datastore, must or can be named."""
+    field = options.model_fields.get(name)
+    return "no" if field is None else "required" if field.is_required() else "optional"
 
 
 def _required(options: type[DrafterOptions]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from db.cells import Certificate
 from flows.views import ABSENT, TableView, number
+from specdec_core.config.dtype import type_label
 from tasks.benchmark_report import BenchmarkReport
 
 
 def certificate_table(report: BenchmarkReport) -> TableView:
     """What is proven about the outputs of every cell, and by what."""
     return TableView(
-        "Certificates: outputs compared with autoregressive decoding",
+        f"Certificates: outputs compared with autoregressive decoding, {type_label(report.dtype)}",
         ("domain", "drafter", "outputs", "identical", "ties", "defects", "tie gap", "distribution"),
         tuple(
             (

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from flows.services.state import SupervisorState
 from flows.views import ABSENT, TableView, change, code_block, number, ratio, share
+from specdec_core.config.dtype import type_label
 from tasks.report import Case, ConfigurationRow, SearchReport
 
 _NUM_NEAR_MISSES = 3
@@ -138,7 +139,11 @@ def facts(report: SearchReport) -> tuple[tuple[str, str], ...]:
         ("skip set", report.profile.skip or "dense (nothing is skipped)"),
         ("decision", report.profile.reason),
         ("profile", f"id {report.profile.id}, version {report.profile.version}, {fresh}"),
-        ("target", f"{report.target}, {report.num_layers} layers, {report.dtype}, {report.device}"),
+        (
+            "target",
+            f"{report.target}, {report.num_layers} layers, {type_label(report.dtype)}, "
+            f"{report.device}",
+        ),
         ("drafter", report.config.drafter),
         ("suite", f"{report.suite}: {_item_counts(report)}"),
         ("stopped because", report.stop_reason),
@@ -222,6 +227,8 @@ def _rows_table(title: str, rows: Iterable[ConfigurationRow]) -> TableView:
 def _row_state(row: ConfigurationRow) -> str:
     if row.error is not None:
         return f"failed: {row.error}"
+    if row.loss is not None:
+        return f"loss {row.loss:.4f} nats per token"
     if row.level == 0:
         return "reference"
     return "within tolerance" if row.is_feasible else f"short by {row.violation or 0.0:.1%}"

@@ -14,7 +14,7 @@ from flows.report import links
 from flows.runs import is_worth_retrying, run_name
 from flows.services.state import running_state
 from specdec_core.config.domains import search_config
-from specdec_core.config.search import SearchConfig, UnitChoice
+from specdec_core.config.search import SearchConfig, StrategyName, UnitChoice
 from specdec_core.config.settings import Settings
 from tasks.plan import plan_search
 from tasks.report import SearchReport
@@ -25,6 +25,7 @@ def tss_search(
     domain: str = "translation",
     target: str | None = None,
     drafter: str | None = None,
+    strategy: StrategyName | None = None,
     units: UnitChoice | None = None,
     tolerance: float | None = None,
     tolerance_acceptance: float | None = None,
@@ -38,7 +39,10 @@ def tss_search(
     batch_size: int | None = None,
     suite: str | None = None,
     seed: int | None = None,
+    activate: bool | None = None,
     dtype: str | None = None,
+    num_draws: int | None = None,
+    sparsity_weight: float | None = None,
     retry_failed: bool | None = None,
 ) -> State[str]:
     """Search, validate on held-out items and publish a skip profile; see SearchConfig.

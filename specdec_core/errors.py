@@ -45,5 +45,17 @@ class ProfileNotFoundError(SpecDecError, LookupError):
     """No stored skip profile matches the question."""
 
 
+class ExportError(SpecDecError):
+    """What was written does not compute what it was made from; it is removed."""
+
+
+class ProfileSourceError(SpecDecError):
+    """Skip profiles cannot be read now, and no earlier answer is known: serve the dense target."""
+
+
+class QueueFullError(SpecDecError):
+    """As many requests wait as may; try again later."""
+
+
 class RunNotFoundError(SpecDecError, LookupError):
     """No stored run has the id that was asked for."""

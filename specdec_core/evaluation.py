@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from specdec_core.bench.metrics import count_acceptance
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.evaluation import EvaluationRequest
@@ -23,11 +21,14 @@ from specdec_core.data.templates import RenderedPrompts, Template, get_template,
 from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
-from specdec_core.decoding.registry import make_drafter
+from specdec_core.decoding.registry import DRAFTERS, make_drafter
 from specdec_core.decoding.replay import check_replayable, replay
 from specdec_core.decoding.sequence import Generation
+from specdec_core.decoding.timing import synchronizer
 from specdec_core.errors import ConfigError
-from specdec_core.models.target import PrefixCache, Target, TargetView
+from specdec_core.models.prefix import PrefixCache
+from specdec_core.models.target import Target, TargetView
+from specdec_core.models.tokenizers import decode_text
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
 from specdec_core.randomness import derive_seed
 from specdec_core.records import (
@@ -66,7 +67,7 @@ def evaluate(
     """
     started = time.perf_counter()
     template = get_template(request.domain, target.kind)
-    _check_request(request, target, suite, template)
+    check_request(request, target, suite, template)
     items = suite.select(request.item_ids)
     rendered = render_prompts(items, template, target.tokenizer)
     run = _Run(request, target, template, rendered, should_stop, load_model)
@@ -136,11 +137,12 @@ class _Run:
         self._request, self._target, self._template = request, target, template
         self._should_stop = should_stop
         self._view: TargetView = target.view(SkipConfig.parse(request.skip))
-        self._prefix: PrefixCache | None = None
-        if rendered.prefix_ids:
-            self._prefix = self._view.build_prefix(rendered.prefix_ids)
         is_replay = request.mode == "replay"
         config = NoDrafter() if is_replay else request.drafter
+        self._prefix: PrefixCache | None = None
+        if rendered.prefix_ids:
+            taps = DRAFTERS.needs(config).taps
+            self._prefix = self._view.build_prefix(rendered.prefix_ids, taps)
         # One drafter per batch slot; what it remembers between requests is its own state scope.
         context = DrafterContext(target, target.eos_ids, load_model, request.sampling, self._view)
         self._drafters = [make_drafter(config, context) for _ in rendered.ids[: request.batch_size]]
@@ -167,7 +169,7 @@ class _Run:
             eos_ids=self._target.eos_ids,
             stop_check=self._stop_check,
             prefix=self._prefix,
-            synchronize=_synchronizer(self._target.device),
+            synchronize=synchronizer(self._target.device),
             should_stop=self._should_stop,
             num_top_k=replayed.needs.top_k if replayed else 0,
             record_gaps=self._request.record_gaps,
@@ -195,7 +197,7 @@ class _Run:
     ) -> SampleResult:
         """Return the scored sample of one generation."""
         tokenizer = self._target.tokenizer
-        text = _decode(tokenizer, generation.token_ids)
+        text = decode_text(tokenizer, generation.token_ids)
         extraction = extract_answer(text, self._template)
         is_alone = self._request.batch_size == 1 and self._request.mode == "decode"
         return SampleResult(
@@ -229,12 +231,17 @@ class StopStrings:
         )
 
     def _is_stopped(self, output: Sequence[int]) -> bool:
-        return find_stop(_decode(self._tokenizer, output), self._template) is not None
+        return find_stop(decode_text(self._tokenizer, output), self._template) is not None
 
 
-def _check_request(
+def check_request(
     request: EvaluationRequest, target: Target, suite: Suite, template: Template
 ) -> None:
+    """Check that what is loaded is what the request names, and its mode fits its drafter.
+
+    Raises:
+        ConfigError: if something differs.
+    """
     given = {
         "target_identity": target.identity,
         "suite_hash": suite.content_hash,
@@ -267,23 +274,11 @@ def _check_request(
         )
 
 
-def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
-    return str(
-        tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-    )
-
-
 def _tokens_covering(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], end: int) -> int:
     """Return how many leading tokens decode to at least `end` characters."""
     return bisect.bisect_left(
-        range(len(token_ids)), end, key=lambda size: len(_decode(tokenizer, token_ids[:size]))
+        range(len(token_ids)), end, key=lambda size: len(decode_text(tokenizer, token_ids[:size]))
     )
-
-
-def _synchronizer(device: torch.device) -> Callable[[], None] | None:
-    return torch.cuda.synchronize if device.type == "cuda" else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

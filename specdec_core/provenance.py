@@ -7,7 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +31,7 @@ _RESULT_CODE = (
     "retrieval",
     "bench/metrics.py",
     "evaluation.py",
+    "language_loss.py",
     "randomness.py",
     "skip.py",
 )
@@ -60,11 +61,19 @@ def describe_provenance() -> dict[str, Any]:
         "commit": _git("rev-parse", "HEAD"),
         "is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "code_version": code_version(),
-        "command": shlex.join(sys.argv),
+        "command": command_line(sys.argv),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
     }
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Return how a process was started, without the folders of its machine."""
+    program = Path(argv[0])
+    if program.name == "__main__.py":
+        return shlex.join(["python", "-m", program.parent.name, *argv[1:]])
+    return shlex.join([program.name, *argv[1:]])
 
 
 def _version(package: str) -> str | None:

@@ -111,6 +111,9 @@ class EvaluationSummary(Record):
     prefill_s: float
     decode_s: float
     tokens_per_s: float = Field(description="committed tokens after the first / decode seconds")
+    loss: float | None = Field(
+        None, description="nats per token of the references, where mode 'loss' asked for it"
+    )
 
 
 class EvaluationResult(Record):

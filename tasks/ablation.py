@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from db.cells import CellFigures
+from specdec_core.bench.overhead import best_within
 from specdec_core.config.ablation import OVERHEAD_CURVES, PTD_SWEEPS, Sweep
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from tasks.benchmark_report import BenchmarkReport, MethodOverall
@@ -52,8 +51,8 @@ class EqualOverhead:
     Attributes:
         name: The other method.
         nodes: Where they were compared, nodes per step.
-        ratio: Decoding efficiency over the other's there, the other's points each weighing the
-            same; between points of a curve it is interpolated.
+        ratio: Decoding efficiency over the other's there, both as read off their fronts, mean over
+            these places.
     """
 
     name: str
@@ -78,20 +77,19 @@ def at_equal_overhead(curves: Sequence[Curve]) -> tuple[EqualOverhead, ...]:
 
     Curves without such a point are left out.
 
-    Source: Progressive Tree Drafting, table 4, with interpolation in place of matched settings.
+    Source: Progressive Tree Drafting, table 4, with fronts in place of matched settings.
     """
     if not curves:
         return ()
-    nodes, efficiencies = _sorted_points(curves[0])
+    mine = _points(curves[0])
+    nodes = [cost for cost, _ in mine]
     found = []
     for other in curves[1:]:
-        inside = [p for p in other.points if nodes[0] <= p.nodes_per_step <= nodes[-1]]
-        if inside:
-            ratios = [
-                float(np.interp(point.nodes_per_step, nodes, efficiencies)) / point.efficiency
-                for point in inside
-            ]
-            where = tuple(point.nodes_per_step for point in inside)
+        points = _points(other)
+        where = tuple(cost for cost, _ in points if min(nodes) <= cost <= max(nodes))
+        pairs = [(best_within(mine, cost), best_within(points, cost)) for cost in where]
+        ratios = [first / second for first, second in pairs if first and second]
+        if ratios:
             found.append(EqualOverhead(other.sweep.title, where, sum(ratios) / len(ratios)))
     return tuple(found)
 
@@ -117,6 +115,5 @@ def _curves(report: BenchmarkReport, sweeps: Sequence[Sweep]) -> tuple[Curve, ..
     return tuple(found)
 
 
-def _sorted_points(curve: Curve) -> tuple[list[float], list[float]]:
-    points = sorted(curve.points, key=lambda point: point.nodes_per_step)
-    return [p.nodes_per_step for p in points], [p.efficiency for p in points]
+def _points(curve: Curve) -> list[tuple[float, float]]:
+    return [(point.nodes_per_step, point.efficiency) for point in curve.points]

@@ -66,6 +66,11 @@ class BenchmarkReport(Record):
     num_memoised: int
 
     @property
+    def dtype(self) -> str:
+        """Type of the target in every cell; what was asked for where there is none."""
+        return self.cells[0].dtype if self.cells else self.config.dtype
+
+    @property
     def unsound(self) -> tuple[BenchmarkCell, ...]:
         """Cells that failed, or whose outputs are not what their method promises."""
         return tuple(

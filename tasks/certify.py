@@ -8,6 +8,7 @@ from db.cells import CellDifference, Certificate, LawTest
 from db.store import Store
 from specdec_core.bench.differences import TIE_GAPS, first_difference
 from specdec_core.bench.proof import level_reached
+from specdec_core.config.dtype import compute_type
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import SampleResult
 
@@ -122,5 +123,5 @@ def _difference(
 
 def _tie_gap(request: EvaluationRequest) -> float:
     """Largest gap that rounding explains; gaps of sampled outputs are in units of temperature."""
-    gap = TIE_GAPS[request.dtype]
+    gap = TIE_GAPS[compute_type(request.dtype)]
     return gap if request.sampling.is_greedy else gap / request.sampling.temperature

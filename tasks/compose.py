@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from db.store import Store
 from specdec_core.errors import MeasurementError
@@ -16,8 +16,10 @@ from tasks.publish import Decision, decide, publish
 from tasks.report import (
     SearchCosts,
     SearchReport,
+    StepTimeSource,
     ablation_rows,
     configuration_row,
+    draw_rows,
     level_table,
     rows_of,
 )
@@ -36,6 +38,9 @@ class Evidence:
     study: str
     log_file: str
     costs: SearchCosts
+    loss_keys: Mapping[str, str] = field(default_factory=dict)
+    """The same for evaluations of the loss alone."""
+    step_times: StepTimeSource | None = None
 
 
 def compose_report(store: Store, evidence: Evidence) -> SearchReport:
@@ -78,7 +83,7 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         compared=configuration_row(compared, keys) if compared else None,
         selection_metric_change=change.change,
         selection_metric_change_kind=change.kind,
-        levels=tuple(level_table(level, keys) for level in outcome.levels),
+        levels=tuple(level_table(one, keys, evidence.loss_keys) for one in outcome.levels),
         ablation=ablation_rows(outcome, keys),
         front=rows_of(outcome.front, keys),
         stop_reason=outcome.stop_reason,
@@ -89,13 +94,18 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         profile=profile,
         advice=advice(outcome, _context(plan, change)),
         notes=notes,
+        draws=draw_rows(outcome),
+        step_times=evidence.step_times,
         costs=evidence.costs,
     )
 
 
 def _headline(plan: Plan, decision: Decision) -> str:
-    active = "published" if decision.is_sparse else "the dense profile is active"
-    return f"{plan.config.domain} on {plan.workload.target.reference}: {decision.reason} ({active})"
+    if plan.config.activate:
+        state = "published" if decision.is_sparse else "the dense profile is active"
+    else:
+        state = "validated, nothing was activated"
+    return f"{plan.config.domain} on {plan.workload.target.reference}: {decision.reason} ({state})"
 
 
 def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[str, ...]]:
@@ -140,6 +150,7 @@ def _context(plan: Plan, measured: MetricChange) -> SearchContext:
     return SearchContext(
         epsilon_acceptance=config.epsilon_acceptance,
         epsilon_metric=config.epsilon_metric,
+        strategy=config.strategy,
         units=config.units,
         beam=config.beam,
         depth=config.depth,

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 def drafter_data(
     drafter: DrafterConfig,
-    suite: Suite,
+    suite: Suite | None,
     *,
     target: str,
     tokenizer_identity: str,
@@ -31,7 +31,7 @@ def drafter_data(
 
     Args:
         drafter: Options.
-        suite: Prompts of the evaluation.
+        suite: Prompts of the evaluation; None where prompts are not known yet.
         target: Reference of the target.
         tokenizer_identity: Content hash of its tokenizer.
         settings: Where models are kept.
@@ -50,7 +50,8 @@ def drafter_data(
             f"datastore {drafter.datastore} holds tokens of the tokenizer of {manifest.model}, "
             f"which is not that of {target}: build one with --model {target}"
         )
-    _warn_of_overlap(drafter.datastore, manifest, suite)
+    if suite is not None:
+        _warn_of_overlap(drafter.datastore, manifest, suite)
     return manifest.tokens_hash
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import EvaluationSummary
 from specdec_core.search.advice import best_sparse
+from specdec_core.search.outcome import Failure, Loss, Ranked, Result, Score, SearchOutcome
+from specdec_core.search.step_model import StepTimeModel
+from specdec_core.search.strategies import make_strategy
+from specdec_core.search.strategy import EvaluationKind, Strategy
 from specdec_core.search.study import StudyLedger
-from specdec_core.search.tss import Failure, Ranked, Score, SearchOutcome, TssSearch
 from specdec_core.skip import SkipConfig
 from tasks.dispatch import Answer, Dispatcher
 from tasks.heldout import HeldoutPlan, plan_heldout
@@ -33,28 +38,32 @@ class SearchDriver:
     run_id: str
     log: LogLine
     progress: OnProgress
+    step_model: StepTimeModel | None = None
+    """Measured before the search, where its strategy needs it."""
+    mirrored: set[str] = field(default_factory=set)
+    """Evaluations of this run that the tracker has been sent."""
     keys: dict[str, str] = field(default_factory=dict)
+    loss_keys: dict[str, str] = field(default_factory=dict)
     worker_s: float = 0.0
     _dense: EvaluationSummary | None = None
     _unsent: list[tuple[Answer, int]] = field(default_factory=list)
 
     def search(self) -> SearchOutcome:
         """Answer everything the search asks for."""
-        config = self.plan.config
-        search = TssSearch(
+        search = make_strategy(
+            self.plan.config,
             self.plan.units,
-            beam=config.beam,
-            depth=config.depth,
-            epsilon_acceptance=config.epsilon_acceptance,
-            epsilon_metric=config.epsilon_metric,
+            num_layers=self.plan.workload.target.num_layers,
+            step_model=self.step_model,
         )
         asked: dict[str, tuple[SkipConfig, int]] = {}
         num_told = 0
         while not search.is_finished:
             for skip in search.pending():
-                if str(skip) not in self.keys:
-                    level = search.level if skip.units else 0
-                    asked[self._ask(skip, level)] = skip, level
+                kind = search.kind_of(skip)
+                if str(skip) not in self._keys_of(kind):
+                    level = search.level_of(skip)
+                    asked[self._ask(skip, kind, level)] = skip, level
             for answer in self.dispatcher.wait():
                 skip, level = asked[answer.request.key]
                 self._tell(search, skip, level, answer)
@@ -65,40 +74,55 @@ class SearchDriver:
                 self.progress(done)
         return search.outcome()
 
-    def _ask(self, skip: SkipConfig, level: int) -> str:
-        request = self.plan.request(skip)
-        self.keys[str(skip)] = request.key
+    def _keys_of(self, kind: EvaluationKind) -> dict[str, str]:
+        return self.loss_keys if kind == "loss" else self.keys
+
+    def _ask(self, skip: SkipConfig, kind: EvaluationKind, level: int) -> str:
+        is_loss = kind == "loss"
+        request = self.plan.loss_request(skip) if is_loss else self.plan.request(skip)
+        self._keys_of(kind)[str(skip)] = request.key
+        role = "loss" if is_loss else "selection" if skip.units else "dense"
         # Workers first: they decode while the study is written.
-        self.dispatcher.submit([("selection" if skip.units else "dense", request)], level)
-        self.ledger.start(skip, request.key, level)
+        self.dispatcher.submit([(role, request)], level)
+        if not is_loss:
+            self.ledger.start(skip, request.key, level)
         return request.key
 
-    def _tell(self, search: TssSearch, skip: SkipConfig, level: int, answer: Answer) -> None:
+    def _tell(self, search: Strategy, skip: SkipConfig, level: int, answer: Answer) -> None:
         key, result = answer.request.key, answer.result
         self.worker_s += answer.seconds
+        source = f"{answer.seconds:.1f} s" if answer.source == "worker" else "stored"
         if isinstance(result, JobFailure):
             self.log(f"{skip.label}: failed and left out ({result.error_type}: {result.message})")
-            told: Score | Failure = Failure(f"{result.error_type}: {result.message}")
+            told: Result = Failure(f"{result.error_type}: {result.message}")
+        elif answer.request.mode == "loss":
+            assert result.loss is not None
+            told = Loss(result.loss)
+            self.log(f"{skip.label} [{key[:8]}]: loss {result.loss:.4f} nats per token ({source})")
         else:
-            told = Score(result.acceptance_length, result.metric)
-            source = f"{answer.seconds:.1f} s" if answer.source == "worker" else "stored"
+            told = score_of(result)
             metric = "" if result.metric is None else f", metric {result.metric:.4f}"
             self.log(
                 f"{skip.label} [{key[:8]}]: acceptance {result.acceptance_length:.3f}{metric} "
                 f"({source})"
             )
-        self.ledger.finish(key, told, answer.seconds or None)
-        self._mirror(answer, level)
+        if answer.request.mode != "loss":
+            assert not isinstance(told, Loss)
+            self.ledger.finish(key, told, answer.seconds or None)
+            self._mirror(answer, level)
         search.tell(skip, told)
 
     def _mirror(self, answer: Answer, level: int) -> None:
-        """Send an answer to the tracker, with its gains once dense is known."""
+        """Send an answer to the tracker, once, with its gains as soon as dense is known."""
         if level == 0 and not isinstance(answer.result, JobFailure):
             self._dense = answer.result
         self._unsent.append((answer, level))
         if self._dense is None:
             return
         for each, each_level in self._unsent:
+            if each.request.key in self.mirrored:
+                continue
+            self.mirrored.add(each.request.key)
             summary = None if isinstance(each.result, JobFailure) else each.result
             child = ChildRun.of(
                 each.request, summary, level=each_level, seconds=each.seconds, dense=self._dense
@@ -120,15 +144,7 @@ class SearchDriver:
             config.max_new_tokens,
         )
         self.log(f"comparing {compared.skip} with dense on held-out items")
-        ordered = plan.in_order
-        self.dispatcher.submit([(f"heldout-{arm}", request) for arm, request in ordered])
-        num_done, total = 0, len({request.key for _, request in ordered})
-        while not self.dispatcher.is_idle:
-            for answer in self.dispatcher.wait():
-                self.worker_s += answer.seconds
-                num_done += 1
-                text = answer.request.skip or "dense"
-                self.progress(Progress(stage="held-out", done=num_done, total=total, text=text))
+        self.worker_s += measure_heldout(self.dispatcher, plan.in_order, self.progress)
         return plan
 
     def costs(self, wall_s: float) -> SearchCosts:
@@ -140,6 +156,29 @@ class SearchDriver:
             worker_s=self.worker_s,
             wall_s=wall_s,
         )
+
+
+def score_of(summary: EvaluationSummary) -> Score:
+    """Return what a strategy is told of one evaluation."""
+    nodes = 1.0 + summary.num_drafted / summary.num_steps if summary.num_steps else 1.0
+    return Score(summary.acceptance_length, summary.metric, nodes)
+
+
+def measure_heldout(
+    dispatcher: Dispatcher,
+    ordered: Sequence[tuple[str, EvaluationRequest]],
+    progress: OnProgress,
+) -> float:
+    """Do held-out evaluations in the order given; return seconds in workers."""
+    dispatcher.submit([(f"heldout-{arm}", request) for arm, request in ordered])
+    num_done, total, worker_s = 0, len({request.key for _, request in ordered}), 0.0
+    while not dispatcher.is_idle:
+        for answer in dispatcher.wait():
+            worker_s += answer.seconds
+            num_done += 1
+            text = answer.request.skip or "dense"
+            progress(Progress(stage="held-out", done=num_done, total=total, text=text))
+    return worker_s
 
 
 def compared_member(outcome: SearchOutcome) -> Ranked | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from specdec_core.config.calibration import CalibrationRequest
 from specdec_core.config.drafters import format_drafter
-from specdec_core.config.evaluation import DType, EvaluationRequest
+from specdec_core.config.dtype import DType
+from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
 from specdec_core.data.suites import load_suite
@@ -58,6 +59,10 @@ class ModelEvaluator:
             from tasks.calibration import calibrate
 
             return calibrate(job, target, suite, should_stop)
+        if job.mode == "loss":
+            from specdec_core.language_loss import evaluate_loss
+
+            return evaluate_loss(job, target, suite, should_stop)
         from specdec_core.evaluation import evaluate
 
         if job.is_timed:

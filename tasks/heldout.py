@@ -59,12 +59,19 @@ class Heldout:
 
 
 def plan_heldout(
-    workload: Workload, skip: str, drafter: str, item_ids: Sequence[str], max_new_tokens: int
+    workload: Workload,
+    skip: str,
+    drafter: str,
+    item_ids: Sequence[str],
+    max_new_tokens: int,
+    *,
+    repetition: str = "",
 ) -> HeldoutPlan:
     """Return requests that time dense, sparse and autoregressive decoding on the same items.
 
     Items go in chunks of a few, each chunk through all three, so that a machine that gets
-    slower or faster meanwhile touches them alike; every chunk is stored on its own.
+    slower or faster meanwhile touches them alike; every chunk is stored on its own. A
+    `repetition` of its own makes requests that the store has no answers to yet.
     """
 
     def request(arm: str, ids: tuple[str, ...]) -> EvaluationRequest:
@@ -74,6 +81,7 @@ def plan_heldout(
             item_ids=ids,
             max_new_tokens=max_new_tokens,
             is_timed=True,
+            repetition=repetition,
         )
 
     # Where the drafter is `none` two arms are one request, done once.

@@ -9,9 +9,10 @@ from typing import Any
 from db.cells import BenchmarkCell
 from db.schemas import EvaluationRow, RunRecord
 from specdec_core.config.drafters import format_drafter
+from specdec_core.config.dtype import type_label
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import EvaluationSummary
-from specdec_core.search.ranking import Objective
+from specdec_core.search.ranking import relative_gains
 from specdec_core.skip import SkipConfig
 
 MIRRORED_ROLES = frozenset({"dense", "selection"})
@@ -37,6 +38,7 @@ _CELL_METRICS = (
     "metric",
     "speedup_of_mean_rates",
 )
+_VARIANT_COUNTS = ("num_evaluations", "num_evaluated", "num_memoised", "sparsity")
 _OVERALL_METRICS = (
     "acceptance_length",
     "hit_rate",
@@ -80,6 +82,7 @@ class ChildRun:
             "level": level,
             "domain": request.domain,
             "target": request.target,
+            "dtype": type_label(request.dtype),
             "drafter": format_drafter(request.drafter),
         }
         metrics = child_metrics(summary, seconds, dense)
@@ -97,6 +100,7 @@ class ChildRun:
             "skip": SkipConfig.parse(cell.skip).label,
             "domain": cell.domain,
             "target": cell.target,
+            "dtype": type_label(cell.dtype),
             "drafter": cell.drafter,
             "sampling": cell.sampling or "greedy",
             "is_lossless": cell.is_lossless,
@@ -131,7 +135,7 @@ def child_metrics(
         "mean_output_tokens": summary.mean_output_tokens,
     }
     if dense is not None:
-        gains = Objective.gains(
+        gains = relative_gains(
             (summary.acceptance_length, summary.metric), (dense.acceptance_length, dense.metric)
         )
         found["acceptance_gain"] = gains[0]
@@ -170,6 +174,13 @@ def report_metrics(summary: Mapping[str, Any]) -> dict[str, float | None]:
                 found[f"mean_speedup_{part}/{drafter}"] = value
     if "regressions" in summary:
         found["num_regressions"] = len(summary["regressions"])
+    for variant in summary.get("variants") or ():
+        compared, name = variant.get("heldout") or {}, variant["name"].replace("%", "pct")
+        found |= {f"{figure}/{name}": variant[figure] for figure in _VARIANT_COUNTS}
+        for figure in ("acceptance_sparse", "metric_sparse", "tokens_per_s_sparse"):
+            found[f"heldout_{figure}/{name}"] = compared.get(figure)
+        found[f"heldout_speedup/{name}"] = (compared.get("speedup") or {}).get("estimate")
+    found["cost_in_searches"] = (summary.get("cost") or {}).get("in_searches")
     answer, heldout = summary.get("answer") or {}, summary.get("heldout") or {}
     for name in ("acceptance", "metric", "gain_acceptance", "gain_metric"):
         found[f"selection_{name}"] = answer.get(name)

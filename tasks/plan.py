@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from specdec_core.config.domains import check_domain
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
-from specdec_core.config.search import SearchConfig
+from specdec_core.config.search import NEED_METRIC, SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import Split, split
+from specdec_core.errors import ConfigError
 from specdec_core.search.space import candidates, evaluation_bound, space_hash
 from specdec_core.search.study import study_name
 from specdec_core.skip import SkipConfig, SkipUnit
@@ -35,6 +36,8 @@ class Plan:
     @property
     def max_configurations(self) -> int:
         """Most configurations the search can evaluate, dense not counted."""
+        if self.config.strategy == "random":
+            return self.config.num_draws * self.config.depth
         return evaluation_bound(len(self.units), self.config.beam, self.config.depth)
 
     def request(self, skip: SkipConfig) -> EvaluationRequest:
@@ -49,10 +52,25 @@ class Plan:
             mode=selection_mode(drafter),
         )
 
+    def loss_request(self, skip: SkipConfig) -> EvaluationRequest:
+        """Return the request for the loss of one configuration on the selection items.
+
+        Neither drafter, batch nor output length takes part, so that they do not split the memo.
+        """
+        return self.workload.request(
+            skip=str(skip),
+            drafter="none",
+            item_ids=self.split.selection_ids,
+            max_new_tokens=1,
+            mode="loss",
+        )
+
     @property
     def study(self) -> str:
         """Name of the Optuna study: one per search configuration and evaluation conditions."""
-        parts = [self.config.model_dump(mode="json"), self.request(SkipConfig()).key]
+        # What becomes of the answer does not make it another search.
+        config = self.config.model_dump(mode="json", exclude={"activate"})
+        parts = [config, self.request(SkipConfig()).key]
         text = json.dumps([*parts, space_hash(self.units)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
         target = self.workload.target.reference
@@ -65,10 +83,16 @@ def plan_search(
     """Resolve and check a search before any model is loaded.
 
     Raises:
-        ConfigError: if domain, target, suite, split, units or type cannot be used.
+        ConfigError: if domain, target, suite, split, units, type or strategy cannot be used.
     """
     check_domain(config.domain, config.suite)
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
     drawn = split(workload.suite, config.num_selection, config.num_heldout, seed=config.seed)
     units = candidates(config.units, workload.target.num_layers, config.protect_ends)
-    return Plan(config, workload, drawn, units)
+    plan = Plan(config, workload, drawn, units)
+    if config.strategy in NEED_METRIC and not plan.has_metric:
+        raise ConfigError(
+            f"strategy {config.strategy} goes by the task metric, but the items of domain "
+            f"{config.domain!r} are not scored: choose another strategy or a suite with a metric"
+        )
+    return plan

@@ -61,12 +61,12 @@ def _plots(report: BenchmarkReport) -> Iterator[Plot]:
 
 def _speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Figure:
     """Speedup with interval, by row and method; with many methods, over all rows only."""
-    rows = dict.fromkeys(cell.domain for cell in report.cells)
+    if len(drafting) > _MAX_METHODS:
+        return _mean_speedups(report, drafting)
     groups: list[tuple[str, dict[str, Interval | None]]] = []
-    if len(drafting) <= _MAX_METHODS:
-        for row in rows:
-            cells = (cell for cell in report.cells if cell.domain == row and cell.figures)
-            groups.append((row, {c.drafter: c.figures.speedup for c in cells if c.figures}))
+    for row in dict.fromkeys(cell.domain for cell in report.cells):
+        cells = (cell for cell in report.cells if cell.domain == row and cell.figures)
+        groups.append((row, {c.drafter: c.figures.speedup for c in cells if c.figures}))
     groups.append(("mean over rows", {m.drafter: m.mean_speedup for m in drafting}))
     figure, axes = _figure(height=1.2 + 0.24 * len(groups) * (len(drafting) + 1))
     ticks = []
@@ -78,13 +78,27 @@ def _speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Fig
                 label = method.method if place == len(groups) - 1 else None
                 _interval(axes, interval, y, _style(number), label)
         ticks.append(place * (len(drafting) + 1) + (len(drafting) - 1) / 2)
-    axes.axvline(1.0, color="#718096", linewidth=1)
     axes.set_yticks(ticks, [name for name, _ in groups])
+    _speedup_axis(axes, report)
+    _legend(axes)
+    return figure
+
+
+def _mean_speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Figure:
+    """Mean speedup over rows with interval, a method per line."""
+    figure, axes = _lines([method.method for method in drafting])
+    for y, method in enumerate(drafting):
+        assert method.mean_speedup is not None
+        _interval(axes, method.mean_speedup, y, _style(0), None)
+    _speedup_axis(axes, report)
+    return figure
+
+
+def _speedup_axis(axes: Any, report: BenchmarkReport) -> None:
+    axes.axvline(1.0, color="#718096", linewidth=1)
     axes.invert_yaxis()
     axes.set_xlabel("speed-up over autoregressive decoding, 95% interval over items")
     _title(axes, report)
-    _legend(axes)
-    return figure
 
 
 def _positions(drafting: Sequence[MethodOverall]) -> Figure:
@@ -103,7 +117,7 @@ def _positions(drafting: Sequence[MethodOverall]) -> Figure:
 def _run_time(methods: Sequence[MethodOverall]) -> Figure:
     """Milliseconds per step by phase, and per token beside them."""
     timed = [m for m in methods if m.figures.phases is not None and m.figures.num_steps]
-    figure, axes = _figure(height=1.6 + 0.32 * len(timed))
+    figure, axes = _lines([method.method for method in timed])
     left = [0.0] * len(timed)
     for phase, colour in _PHASES.items():
         widths = [
@@ -115,9 +129,8 @@ def _run_time(methods: Sequence[MethodOverall]) -> Figure:
     for y, (method, end) in enumerate(zip(timed, left, strict=True)):
         per_token = 1000 / method.figures.tokens_per_s if method.figures.tokens_per_s else 0.0
         axes.text(end, y, f" {per_token:.1f} ms/token", va="center", fontsize=8)
-    axes.set_yticks(range(len(timed)), [method.method for method in timed])
     axes.invert_yaxis()
-    axes.margins(x=0.16)
+    axes.margins(x=0.25)
     axes.set_xlabel("milliseconds per step")
     _legend(axes)
     return figure
@@ -130,14 +143,16 @@ def _sweep(curve: Curve) -> Figure:
     figures = [point.method.figures for point in curve.points]
     efficiency = [point.efficiency for point in curve.points]
     on_hits = [each.acceptance_length_on_hits or float("nan") for each in figures]
-    axes.plot(places, efficiency, label="decoding efficiency (DE)", **_style(0))
-    axes.plot(places, on_hits, label="acceptance length on hits (AL)", **_style(1))
+    joined = {} if curve.sweep.is_numeric else {"linestyle": ""}
+    axes.plot(places, efficiency, label="decoding efficiency (DE)", **_style(0) | joined)
+    axes.plot(places, on_hits, label="acceptance length on hits (AL)", **_style(1) | joined)
     axes.set_ylabel("tokens per step")
     axes.set_xticks(places, [point.label for point in curve.points])
     axes.set_xlabel(curve.sweep.axis)
     axes.set_title(curve.sweep.title, fontsize=10)
     rates = axes.twinx()
-    rates.plot(places, [each.hit_rate for each in figures], label="hit rate (HR)", **_style(2))
+    hit_rates = [each.hit_rate for each in figures]
+    rates.plot(places, hit_rates, label="hit rate (HR)", **_style(2) | joined)
     rates.set_ylabel("share of steps with a draft")
     rates.set_ylim(0.0, 1.05)
     _legend(axes)
@@ -188,6 +203,15 @@ def _figure(width: float = 7.5, height: float = 4.2) -> tuple[Figure, Any]:
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _lines(names: Sequence[str]) -> tuple[Figure, Any]:
+    """Return a figure with a line for each name, wide enough for all of them."""
+    longest = max(map(len, names), default=0)
+    figure, axes = _figure(width=5.0 + 0.065 * longest, height=1.6 + 0.24 * len(names))
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.margins(y=0.02)
     return figure, axes
 
 

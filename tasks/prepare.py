@@ -10,7 +10,8 @@ from typing import Literal
 from db.schemas import SuiteRecord, TargetRecord
 from db.store import Store
 from specdec_core.config.drafters import DrafterConfig, parse_drafter
-from specdec_core.config.evaluation import DType, EvaluationRequest
+from specdec_core.config.dtype import DType
+from specdec_core.config.evaluation import EvaluationMode, EvaluationRequest
 from specdec_core.config.model_drafters import LayerSkip
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.settings import Settings
@@ -63,7 +64,7 @@ class Workload:
         max_new_tokens: int,
         batch_size: int = 1,
         is_timed: bool = False,
-        mode: Literal["replay", "decode"] = "decode",
+        mode: EvaluationMode = "decode",
         repetition: str = "",
         sampling: str = "",
     ) -> EvaluationRequest:

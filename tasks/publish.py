@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind, ProfileScores, SkipProfile
+from db.schemas import (
+    HeldoutComparison,
+    Interval,
+    MetricChangeKind,
+    ProfileScores,
+    ProfileStatus,
+    SkipProfile,
+)
 from db.store import Store
 from specdec_core.config.search import SearchConfig
-from specdec_core.errors import ProfileNotFoundError
 from specdec_core.search.ranking import SMALL_METRIC
 from specdec_core.search.tss import Ranked, SearchOutcome
 from tasks.heldout import Heldout
 from tasks.prepare import Workload
+from tasks.profiles import present_cause
 from tasks.report import PublishedProfile, Verdict
 
 
@@ -43,16 +50,27 @@ def decide(outcome: SearchOutcome, heldout: Heldout | None, config: SearchConfig
         return Decision(
             "did not hold", f"{label} was not published: no held-out item could be evaluated"
         )
+    holds, reason = judge(label, heldout, config)
+    return Decision("published" if holds else "did not hold", reason)
+
+
+def judge(label: str, heldout: Heldout, config: SearchConfig) -> tuple[bool, str]:
+    """Return whether a skip set may be published on these held-out figures, and why.
+
+    Args:
+        label: The skip set, for the sentence.
+        heldout: Its comparison with dense.
+        config: The search, with its tolerances.
+    """
     faults = [*_faults(heldout.comparison, config), *heldout.guards]
     if faults:
-        return Decision("did not hold", f"{label} did not hold on held-out items: {faults[0]}")
+        return False, f"{label} did not hold on held-out items: {faults[0]}"
     found, metric = heldout.comparison, heldout.comparison.metric_change
     change = f", metric {_in_words(metric, found.metric_change_kind)}" if metric else ""
-    return Decision(
-        "published",
+    return True, (
         f"{label} holds on {found.num_items} held-out items: acceptance "
         f"{_in_words(found.acceptance_change)}{change}, speed x{found.speedup.estimate:.2f} "
-        f"({found.speedup.low:.2f} to {found.speedup.high:.2f})",
+        f"({found.speedup.low:.2f} to {found.speedup.high:.2f})"
     )
 
 
@@ -108,14 +126,14 @@ def publish(
     decision: Decision,
     hardware: str,
 ) -> PublishedProfile:
-    """Make the decided profile the active one and return it.
+    """Make the decided profile the active one, or with ``activate=False`` a validated one.
 
-    A sparse answer that did not hold is kept as a rejected version with its figures. Where the
-    active profile already says exactly this, on the same figures, it stays and nothing is
-    written.
+    A sparse answer that did not hold is kept as a rejected version with its figures. Where an
+    active version says exactly this already, on the same figures, it stays and nothing is
+    written; one that is validated is activated.
     """
 
-    def profile(member: Ranked, *, is_active: bool) -> SkipProfile:
+    def profile(member: Ranked, status: ProfileStatus) -> SkipProfile:
         return SkipProfile(
             target=workload.target.reference,
             target_identity=workload.target.identity,
@@ -124,7 +142,7 @@ def publish(
             domain=workload.suite.domain,
             drafter=config.drafter,
             skip=str(member.skip),
-            status="active" if is_active else "rejected",
+            status=status,
             is_dense=not member.skip.units,
             run_id=run_id,
             suite_hash=workload.suite.content_hash,
@@ -142,26 +160,33 @@ def publish(
             reason=decision.reason,
         )
 
-    wanted = profile(outcome.answer if decision.is_sparse else outcome.dense, is_active=True)
-    active = _active(store, wanted)
-    if active is not None and _says_the_same(active, wanted):
-        return _published(active, is_new=False)
+    wanted_status: ProfileStatus = "active" if config.activate else "validated"
+    wanted = profile(outcome.answer if decision.is_sparse else outcome.dense, wanted_status)
+    cause = present_cause(decision.reason, run_id)
+    standing = _standing(store, wanted)
+    if standing is not None and standing.status == "validated" and config.activate:
+        assert standing.id is not None  # a stored one has its id
+        standing = store.profiles.move(standing.id, "active", cause)
+    if standing is not None:
+        return _published(standing, is_new=False)
     if decision.verdict == "did not hold":
-        store.profiles.publish(profile(outcome.answer, is_active=False))
-    return _published(store.profiles.publish(wanted), is_new=True)
+        store.profiles.publish(profile(outcome.answer, "rejected"), cause)
+    return _published(store.profiles.publish(wanted, cause), is_new=True)
 
 
-def _active(store: Store, wanted: SkipProfile) -> SkipProfile | None:
-    try:
-        return store.profiles.resolve(
-            wanted.target_identity, wanted.domain, wanted.drafter, wanted.dtype
-        )
-    except ProfileNotFoundError:
-        return None
+def _standing(store: Store, wanted: SkipProfile) -> SkipProfile | None:
+    """Return a version that says the same and is active or waits to be, the active one first."""
+    for status in ("active", "validated"):
+        for stored in store.profiles.list(
+            wanted.domain, wanted.target_identity, wanted.drafter, status, limit=None
+        ):
+            if _says_the_same(stored, wanted):
+                return stored
+    return None
 
 
 def _says_the_same(active: SkipProfile, wanted: SkipProfile) -> bool:
-    differing = {"id", "version", "run_id", "created_at", "target"}
+    differing = {"id", "version", "run_id", "created_at", "target", "status"}
     return active.model_dump(exclude=differing) == wanted.model_dump(exclude=differing)
 
 
@@ -175,4 +200,5 @@ def _published(profile: SkipProfile, *, is_new: bool) -> PublishedProfile:
         is_dense=profile.is_dense,
         reason=profile.reason,
         is_new=is_new,
+        status=profile.status,
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind, ProfileStatus
 from specdec_core.config.base import Record
 from specdec_core.config.search import SearchConfig
-from specdec_core.search.tss import Level, Ranked, SearchOutcome
+from specdec_core.search.outcome import Level, Ranked, SearchOutcome
 
 Verdict = Literal["published", "no gain", "did not hold"]
 
@@ -42,6 +44,10 @@ class ConfigurationRow(Record):
     is_feasible: bool = False
     violation: float | None = Field(None, description="summed shortfall below the tolerances")
     is_frontier: bool = False
+    objective: float | None = Field(
+        None, description="what the strategy maximises, summed; 0 for dense"
+    )
+    loss: float | None = Field(None, description="nats per token, where the strategy asked")
     error: str | None = Field(None, description="why it failed")
 
 
@@ -66,7 +72,7 @@ class Case(Record):
 
 
 class PublishedProfile(Record):
-    """The profile that is active after the search."""
+    """The profile that the search leaves active, or validated where it was told to."""
 
     id: int
     version: int
@@ -74,6 +80,7 @@ class PublishedProfile(Record):
     is_dense: bool
     reason: str
     is_new: bool = Field(description="whether this run published it or found it active")
+    status: ProfileStatus = "active"
 
 
 class SearchCosts(Record):
@@ -86,8 +93,28 @@ class SearchCosts(Record):
     wall_s: float = Field(description="seconds of the whole run")
 
 
+class RandomDraws(Record):
+    """What random sets of one size reached on the selection items; sd is of the sample."""
+
+    size: int
+    num_draws: int
+    acceptance_mean: float
+    acceptance_sd: float
+    metric_mean: float | None = None
+    metric_sd: float | None = None
+
+
+class StepTimeSource(Record):
+    """The calibration that predicted step times rest on."""
+
+    run_id: str = Field(description="run that measured it")
+    hardware: str
+    context_tokens: int
+    curve: tuple[tuple[int, float], ...] = Field(description="nodes per forward, median seconds")
+
+
 class SearchReport(Record):
-    """The result of one TSS search; stored as the summary of its run."""
+    """The result of one search; stored as the summary of its run."""
 
     run_id: str
     verdict: Verdict
@@ -125,6 +152,8 @@ class SearchReport(Record):
     profile: PublishedProfile
     advice: tuple[str, ...]
     notes: tuple[str, ...] = Field((), description="what a reader must know about the figures")
+    draws: tuple[RandomDraws, ...] = Field((), description="by size, of strategy random")
+    step_times: StepTimeSource | None = Field(None, description="of strategy throughput")
     costs: SearchCosts
 
 
@@ -142,19 +171,38 @@ def configuration_row(member: Ranked, keys: dict[str, str]) -> ConfigurationRow:
         is_feasible=member.is_feasible,
         violation=member.violation,
         is_frontier=member.is_frontier,
+        objective=member.gain,
     )
 
 
-def level_table(level: Level, keys: dict[str, str]) -> LevelTable:
-    """Return the table of one level."""
+def draw_rows(outcome: SearchOutcome) -> tuple[RandomDraws, ...]:
+    """Return the statistics of random draws, none where nothing was drawn."""
+    return tuple(RandomDraws(**asdict(draws)) for draws in outcome.draws)
+
+
+def level_table(
+    level: Level, keys: dict[str, str], loss_keys: Mapping[str, str] = MappingProxyType({})
+) -> LevelTable:
+    """Return the table of one level: scored sets, then those with a loss only, then failed ones."""
     failed = [
         ConfigurationRow(
             skip=str(skip), key=keys.get(str(skip)), level=level.number, rank=0, error=reason
         )
         for skip, reason in level.failed
     ]
+    losses = [
+        ConfigurationRow(
+            skip=str(skip),
+            key=loss_keys.get(str(skip)),
+            level=level.number,
+            rank=place,
+            loss=nats,
+            is_frontier=place == 1,
+        )
+        for place, (skip, nats) in enumerate(level.losses, start=1)
+    ]
     rows = [configuration_row(member, keys) for member in level.members]
-    return LevelTable(number=level.number, rows=(*rows, *failed))
+    return LevelTable(number=level.number, rows=(*rows, *losses, *failed))
 
 
 def ablation_rows(outcome: SearchOutcome, keys: dict[str, str]) -> tuple[ConfigurationRow, ...]:

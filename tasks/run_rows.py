@@ -20,7 +20,12 @@ EndStatus = Literal["completed", "failed", "cancelled"]
 
 
 def end_status(error: BaseException) -> Literal["failed", "cancelled"]:
-    """Return how a run ended by `error` is marked."""
+    """Return how a run ended by `error` is marked.
+
+    A signal that arrives inside a compiled library comes out as the cause of a SystemError.
+    """
+    if isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
     # Interrupts, exits and the orchestrator's termination signal are no ordinary exceptions.
     is_cancelled = isinstance(error, SearchCancelledError) or not isinstance(error, Exception)
     return "cancelled" if is_cancelled else "failed"

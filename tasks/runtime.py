@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 
 import psutil
 
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import DType
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, StoreError
 from specdec_core.provenance import describe_provenance
@@ -58,7 +58,8 @@ def resolve_dtype(dtype: str, folder: Path) -> DType:
     """Return the floating point type to load a checkpoint in.
 
     Args:
-        dtype: A type, or ``auto`` for the one that the checkpoint's configuration names.
+        dtype: A type, or ``auto`` for the one that the checkpoint's configuration names. Weights
+            of 8 bits are never chosen for the user.
         folder: Folder of the checkpoint.
 
     Raises:

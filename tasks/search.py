@@ -26,10 +26,11 @@ from tasks.mirrored import report_metrics
 from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
-from tasks.report import OnProgress, SearchReport
+from tasks.report import OnProgress, SearchReport, StepTimeSource
 from tasks.run_rows import start_run
 from tasks.runtime import LogLine, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
+from tasks.step_time import step_times
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,15 @@ def run_search(
     """
     plan = plan_search(config, settings, prepare_workload)
     plan.workload.register(store)
+    timed = step_times(
+        plan,
+        settings,
+        store,
+        start_pool,
+        log=log,
+        should_stop=should_stop,
+        prepare_workload=prepare_workload,
+    )
     run = start_run(store, KIND, config.domain, config, settings, flow_run_id)
     tracker = tracker or NullTracker()
     if plan.workload.target.license_note:
@@ -85,11 +95,12 @@ def run_search(
         mirrored_run(store, run, tracker) as metrics,
         contextlib.closing(dispatcher),
         run_log(settings, run.id) as log_file,
-        _open_study(plan, settings) as ledger,
+        open_study(plan, settings) as ledger,
     ):
         logger.info("run %s: at most %d configurations", run.id, plan.max_configurations)
         driver = SearchDriver(plan, dispatcher, ledger, tracker, run.id, log, progress)
-        report = _searched(store, driver, str(log_file))
+        driver.step_model = timed.model if timed else None
+        report = _searched(store, driver, str(log_file), timed.source if timed else None)
         summary = report.model_dump(mode="json")
         store.runs.update(run.id, status="completed", summary=summary, error=None)
         metrics |= report_metrics(summary)
@@ -97,7 +108,9 @@ def run_search(
     return report
 
 
-def _searched(store: Store, driver: SearchDriver, log_file: str) -> SearchReport:
+def _searched(
+    store: Store, driver: SearchDriver, log_file: str, source: StepTimeSource | None
+) -> SearchReport:
     started = time.monotonic()
     outcome = driver.search()
     heldout = driver.validate(outcome)
@@ -110,12 +123,14 @@ def _searched(store: Store, driver: SearchDriver, log_file: str) -> SearchReport
         study=driver.ledger.name,
         log_file=log_file,
         costs=driver.costs(time.monotonic() - started),
+        loss_keys=driver.loss_keys,
+        step_times=source,
     )
     return compose_report(store, evidence)
 
 
 @contextlib.contextmanager
-def _open_study(plan: Plan, settings: Settings) -> Iterator[StudyLedger]:
+def open_study(plan: Plan, settings: Settings) -> Iterator[StudyLedger]:
     """The study of a search, closed whatever happens."""
     name = plan.study
     lock_name = hashlib.sha256(name.encode()).hexdigest()[:24]

@@ -10,10 +10,12 @@ import torch
 
 from specdec_core.decoding.drafter import DraftBudget, DrafterNeeds, StepOutcome
 from specdec_core.decoding.proposal import Proposal
+from specdec_core.models.taps import check_taps
 from specdec_core.skip import SkipConfig
 from specdec_core.tree import TokenTree
 
 LogitsAfter = Callable[[Sequence[int]], Sequence[float]]
+NUM_BLOCKS = 2
 
 
 class ScriptedCache:
@@ -80,7 +82,8 @@ class ScriptedCache:
 class ScriptedView:
     """A target whose logits are a function of the context its cache really holds.
 
-    A wrong cache row, path or position shows as a wrong token. Rows of absent nodes are NaN.
+    A wrong cache row, path or position shows as a wrong token. Rows of absent nodes are NaN. Its
+    hidden states are the logits after the same context, turned by the number of the tap.
     """
 
     def __init__(
@@ -116,6 +119,31 @@ class ScriptedView:
     def extend(self, trees: Sequence[TokenTree], cache: ScriptedCache) -> torch.Tensor:
         return self._rows_after(trees, cache.extend(trees), cache)
 
+    @property
+    def hidden_size(self) -> int:
+        return self.vocab_size
+
+    def check_taps(self, taps: Sequence[int]) -> None:
+        check_taps(taps, NUM_BLOCKS)
+
+    def prefill_tapped(
+        self,
+        prompts: Sequence[Sequence[int]],
+        cache: ScriptedCache,
+        taps: Sequence[int],
+        prefix: object | None = None,
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        logits = self.prefill(prompts, cache, prefix)
+        beginnings = ([row[: i + 1] for i in range(len(row))] for row in cache.rows)
+        rows = [self._tensor([self.logits_after(one) for one in each]) for each in beginnings]
+        return logits, [turned(each, taps) for each in rows]
+
+    def forward_tapped(
+        self, trees: Sequence[TokenTree], cache: ScriptedCache, taps: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self.forward(trees, cache)
+        return logits, turned(logits, taps)
+
     def sparser(self, skip: SkipConfig) -> ScriptedView:
         """Return a view that, if it skips anything, takes every even last token for the next."""
 
@@ -141,6 +169,11 @@ class ScriptedView:
 
     def _tensor(self, logits: object) -> torch.Tensor:
         return torch.tensor(np.asarray(logits), dtype=self._dtype)
+
+
+def turned(rows: torch.Tensor, taps: Sequence[int]) -> torch.Tensor:
+    """Return the hidden states [.., T, V] of a scripted target from its logits [.., V]."""
+    return torch.stack([rows.roll(tap, -1) for tap in taps], -2)
 
 
 def path_tokens(tree: TokenTree, node: int) -> list[int]:

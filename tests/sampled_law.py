@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from specdec_core.config.sampling import Sampling
@@ -17,6 +18,11 @@ from specdec_core.tree import TokenTree
 from tests.doubles import LogitsAfter, ScriptedView
 
 Law = dict[tuple[int, ...], float]
+
+
+def prompts_of(seed: int, num: int, vocab_size: int) -> list[list[int]]:
+    rng = np.random.default_rng([seed, num])
+    return [rng.integers(0, vocab_size, 1 + 3 * index).tolist() for index in range(num)]
 
 
 class DrawingDrafter:

@@ -79,6 +79,10 @@ def config(**changes: object) -> SearchConfig:
     return SearchConfig.model_validate(values | changes)
 
 
+# Loss that each block left out adds, nats per token.
+LOSSES = {1: 0.2, 2: 0.4, 3: 0.3, 4: 0.1}
+
+
 @dataclass(frozen=True)
 class TableEvaluator:
     """Answers requests by rule; see `Control` for its faults."""
@@ -97,9 +101,14 @@ class TableEvaluator:
         if job.drafter.method != "none":
             is_short = functools.partial(Control(self.control)._has, "short")
             samples = tuple(_cut(one) if is_short(one.item_id) else one for one in samples)
+        summary = _summary(samples)
+        if job.mode == "loss":
+            layers = [unit.layer for unit in SkipConfig.parse(job.skip).units]
+            loss = 2.0 + sum(LOSSES[layer] for layer in layers)
+            summary = summary.model_copy(update={"loss": loss})
         return EvaluationResult(
             key=job.key,
-            summary=_summary(samples),
+            summary=summary,
             samples=samples,
             phases=PhaseSeconds(forward=sum(s.seconds or 0.0 for s in samples)),
             wall_s=0.01,

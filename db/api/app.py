@@ -64,6 +64,7 @@ def create_app(
     )
     app.state.store = opened
     app.state.api_key = settings.api_key
+    app.state.resolved = profiles.AnswerCache()
     install_handlers(app)
     app.include_router(_api())
     for router in routers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Generic, TypeVar
 
@@ -75,14 +76,26 @@ async def require_api_key(
     )
 
 
-def tagged_response(request: Request, record: BaseModel) -> Response:
-    """Return `record` as JSON with an entity tag, or 304 where the client has it already."""
-    body = record.model_dump_json().encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if _is_known(request.headers.get("if-none-match"), tag):
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The JSON of a record with its entity tag, ready to be sent."""
+
+    body: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, record: BaseModel) -> Tagged:
+        """Return the JSON of `record`; equal records have equal tags."""
+        body = record.model_dump_json().encode()
+        return cls(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def tagged_response(request: Request, answer: Tagged) -> Response:
+    """Return `answer` as JSON with its entity tag, or 304 where the client has it already."""
+    headers = {"ETag": answer.tag, "Cache-Control": "no-cache"}
+    if _is_known(request.headers.get("if-none-match"), answer.tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(answer.body, media_type="application/json", headers=headers)
 
 
 def _is_known(header: str | None, tag: str) -> bool:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import difflib
-import logging
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    Select,
-    bindparam,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Select, select
 
 from db.engine import Database
-from db.models import PROFILE_KEY, SkipProfileTable
+from db.lifecycle import PUBLISHED_AS, Cause, ProfileTransition, ProfileVerification, check_move
+from db.models import (
+    PROFILE_KEY,
+    ProfileTransitionTable,
+    ProfileVerificationTable,
+    SkipProfileTable,
+)
 from db.repositories.common import (
     DEFAULT_LIMIT,
     count_rows,
@@ -31,13 +24,26 @@ from db.repositories.common import (
     require_run,
     to_record,
 )
+from db.repositories.profile_moves import (
+    check_held,
+    check_target,
+    insert_verification,
+    insert_version,
+    key_values,
+    lock_key,
+    retire_active,
+    set_status,
+    unchanged,
+    unknown_profile,
+)
+from db.repositories.resolution import (
+    closest_first,
+    filter_conditions,
+    not_found_text,
+    question,
+)
 from db.schemas import ClosestProfile, ProfileKey, ProfileStatus, SkipProfile
-from specdec_core.config.drafters import format_drafter, parse_drafter
-from specdec_core.errors import ConfigError, ProfileNotFoundError, StoreError
-
-logger = logging.getLogger(__name__)
-
-NUM_CLOSEST = 5
+from specdec_core.errors import ConfigError, ProfileNotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,20 @@ class ProfileRepository:
 
     database: Database
 
-    def publish(self, profile: SkipProfile) -> SkipProfile:
+    def publish(self, profile: SkipProfile, cause: Cause | None = None) -> SkipProfile:
         """Store `profile` as the next version of its key and return it with id and version.
 
-        An active profile retires the one that was active, in the same transaction. Publishing the
-        same skip set for the same key from the same run again returns the version stored before.
+        The moves up to its status are recorded. An active profile retires the one that was active,
+        in the same transaction. Publishing the same skip set for the same key from the same run
+        again returns the version stored before, whatever became of it.
+
+        Args:
+            profile: A profile of any status but retired.
+            cause: Who publishes it and why; default: its run, for its reason.
 
         Raises:
-            ConfigError: if `profile` has an id or version, because it is stored already.
+            ConfigError: if `profile` has an id or version, because it is stored already, or is
+                retired.
             StoreError: if its run is not stored, or the run published it with another status.
         """
         if profile.id is not None or profile.version is not None:
@@ -61,37 +73,103 @@ class ProfileRepository:
                 f"profile {profile.id} is stored already as version {profile.version}: publish a "
                 "copy without id and version"
             )
+        if profile.status not in PUBLISHED_AS:
+            raise ConfigError(
+                f"a profile cannot be published as {profile.status}: choose one of "
+                f"{', '.join(PUBLISHED_AS)}"
+            )
+        cause = cause or Cause(reason=profile.reason, run_id=profile.run_id)
         with self.database.write() as connection:
-            self.database.lock(connection, f"profile {_key_values(profile)}")
+            lock_key(self.database, connection, profile)
             require_run(connection, profile.run_id)
             row = connection.execute(_published(profile)).mappings().first()
             if row is not None:
-                return _unchanged(to_record(SkipProfile, row), profile)
-            return self._insert(connection, profile)
+                return unchanged(connection, to_record(SkipProfile, row), profile)
+            return insert_version(self.database, connection, profile, cause)
 
-    def _insert(self, connection: Connection, profile: SkipProfile) -> SkipProfile:
-        conditions = matching(SkipProfileTable, **_key_values(profile))
-        latest = select(func.max(SkipProfileTable.version)).where(*conditions)
-        version = (connection.execute(latest).scalar() or 0) + 1
-        if profile.status == "active":
-            connection.execute(
-                update(SkipProfileTable)
-                .where(*conditions, SkipProfileTable.status == "active")
-                .values(status="retired")
-            )
-        values = profile.model_dump(exclude={"id", "version", "selection", "heldout"})
-        values["selection"] = profile.selection.model_dump(mode="json")
-        values["heldout"] = profile.heldout and profile.heldout.model_dump(mode="json")
-        statement = (
-            self.database.insert(SkipProfileTable)
-            .values(version=version, **values)
-            .returning(SkipProfileTable)
-        )
-        stored = to_record(SkipProfile, connection.execute(statement).mappings().one())
-        logger.info(
-            "profile %s: version %s of %s is %s", stored.id, version, stored.domain, stored.status
-        )
-        return stored
+    def move(self, profile_id: int, status: ProfileStatus, cause: Cause) -> SkipProfile:
+        """Give a profile another status and return it; one that has it already stays as it is.
+
+        Activating retires the version that was active, in the same transaction. Moves of one key
+        take turns, across processes.
+
+        Raises:
+            ConfigError: if `db.lifecycle.MOVES` has no such move; if a profile to be activated is
+                for another revision or layer count of its target than the store knows, or did not
+                hold when it was measured last.
+            ProfileNotFoundError: if there is no such profile.
+            StoreError: if the run of `cause` is not stored.
+        """
+        with self.database.write() as connection:
+            profile = self._locked(connection, profile_id)
+            return self._move(connection, profile, status, cause)
+
+    def add_verification(
+        self, verification: ProfileVerification, cause: Cause
+    ) -> ProfileVerification:
+        """Store a repeated measurement; a candidate becomes validated or rejected by it.
+
+        The measurement of one run is stored once.
+
+        Raises:
+            ProfileNotFoundError: if there is no such profile.
+            StoreError: if its run is not stored.
+        """
+        with self.database.write() as connection:
+            profile = self._locked(connection, verification.profile_id)
+            require_run(connection, verification.run_id)
+            stored = insert_verification(self.database, connection, verification)
+            if profile.status == "candidate":
+                status: ProfileStatus = "validated" if stored.holds else "rejected"
+                self._move(connection, profile, status, cause)
+            return stored
+
+    def check_target(self, profile: SkipProfile) -> None:
+        """Check a profile against what the store knows of its target.
+
+        Raises:
+            ConfigError: if the target is unknown, another revision, or has another layer count.
+        """
+        with self.database.read() as connection:
+            check_target(connection, profile)
+
+    def transitions(self, profile_id: int) -> builtins.list[ProfileTransition]:
+        """Return every move of a profile, oldest first; empty if it is unknown."""
+        table = ProfileTransitionTable
+        query = select(table).where(table.profile_id == profile_id).order_by(table.id)
+        with self.database.read() as connection:
+            rows = connection.execute(query).mappings()
+            return [to_record(ProfileTransition, row) for row in rows]
+
+    def verifications(self, profile_id: int) -> builtins.list[ProfileVerification]:
+        """Return every repeated measurement of a profile, oldest first."""
+        table = ProfileVerificationTable
+        query = select(table).where(table.profile_id == profile_id).order_by(table.id)
+        with self.database.read() as connection:
+            rows = connection.execute(query).mappings()
+            return [to_record(ProfileVerification, row) for row in rows]
+
+    def _locked(self, connection: Connection, profile_id: int) -> SkipProfile:
+        """Return a profile whose key no other transaction changes until this one ends."""
+        row = connection.execute(_by_id(profile_id)).mappings().first()
+        if row is None:
+            raise unknown_profile(profile_id)
+        lock_key(self.database, connection, to_record(SkipProfile, row))
+        return to_record(SkipProfile, connection.execute(_by_id(profile_id)).mappings().one())
+
+    def _move(
+        self, connection: Connection, profile: SkipProfile, status: ProfileStatus, cause: Cause
+    ) -> SkipProfile:
+        if profile.status == status:
+            return profile
+        check_move(profile, status)
+        if cause.run_id is not None:
+            require_run(connection, cause.run_id)
+        if status == "active":
+            check_target(connection, profile)
+            check_held(connection, profile)
+            retire_active(connection, profile, cause)
+        return set_status(connection, profile, status, cause)
 
     def get(self, profile_id: int) -> SkipProfile | None:
         """Return one version by id, or None."""
@@ -121,7 +199,7 @@ class ProfileRepository:
         Raises:
             ConfigError: for an unknown drafter, or a negative limit or offset.
         """
-        conditions = _conditions(domain=domain, target=target, drafter=drafter, status=status)
+        conditions = filter_conditions(domain=domain, target=target, drafter=drafter, status=status)
         query = select(SkipProfileTable).where(*conditions).order_by(SkipProfileTable.id.desc())
         with self.database.read() as connection:
             rows = connection.execute(page(query, limit, offset)).mappings()
@@ -135,7 +213,7 @@ class ProfileRepository:
         status: ProfileStatus | None = None,
     ) -> int:
         """Return how many profiles match every filter given."""
-        conditions = _conditions(domain=domain, target=target, drafter=drafter, status=status)
+        conditions = filter_conditions(domain=domain, target=target, drafter=drafter, status=status)
         with self.database.read() as connection:
             return count_rows(connection, SkipProfileTable, conditions)
 
@@ -166,22 +244,29 @@ class ProfileRepository:
             ProfileNotFoundError: if there is none; the message names the closest keys.
             ConfigError: for an unknown drafter.
         """
-        asked = {"target": target, "domain": domain}
-        if drafter is not None:
-            asked["drafter"] = canonical_drafter(drafter)
-        if dtype is not None:
-            asked["dtype"] = dtype
-        query = _resolve_query(frozenset(asked))
+        query, asked = question(target, domain, drafter, dtype)
         with self.database.read() as connection:
             row = connection.execute(query, asked).mappings().first()
             if row is not None:
                 return to_record(SkipProfile, row)
         raise ProfileNotFoundError(
-            _not_found(
+            not_found_text(
                 {"target": target, "domain": domain, "drafter": drafter, "dtype": dtype},
                 self.closest(target, domain, drafter, dtype),
             )
         )
+
+    def active_name(
+        self, target: str, domain: str, drafter: str | None = None, dtype: str | None = None
+    ) -> tuple[int, str] | None:
+        """Return id and run of the profile that `resolve` would answer with, None without one.
+
+        Together they name one version for good, and asking for them alone is cheap.
+        """
+        query, asked = question(target, domain, drafter, dtype, is_short=True)
+        with self.database.read() as connection:
+            row = connection.execute(query, asked).first()
+            return None if row is None else (row[0], row[1])
 
     def closest(
         self, target: str, domain: str, drafter: str | None = None, dtype: str | None = None
@@ -196,103 +281,13 @@ class ProfileRepository:
         with self.database.read() as connection:
             query = columns.where(SkipProfileTable.status == "active")
             rows = connection.execute(query).mappings().all()
-            found = [
-                ClosestProfile(
-                    key=to_record(ProfileKey, row),
-                    profile_id=row["id"],
-                    differs=_differences(asked, to_record(ProfileKey, row)),
-                )
-                for row in rows
-            ]
-        return sorted(found, key=lambda each: _distance(asked, each))[:NUM_CLOSEST]
-
-
-def canonical_drafter(text: str) -> str:
-    """Return the spelling under which a drafter is stored.
-
-    Raises:
-        ConfigError: if the drafter is unknown.
-    """
-    return format_drafter(parse_drafter(text))
-
-
-@cache
-def _resolve_query(asked: frozenset[str]) -> Select[Any]:
-    """Return the query with a parameter per name in `asked`; building it costs more than asking."""
-    table = SkipProfileTable
-    conditions = [getattr(table, name) == bindparam(name) for name in asked - {"target"}]
-    target: BindParameter[str] = bindparam("target")
-    conditions.append(or_(table.target == target, table.target_identity == target))
-    query = select(table).where(table.status == "active", *conditions)
-    return query.order_by(table.id.desc()).limit(1)
-
-
-def _conditions(
-    *,
-    domain: str | None = None,
-    target: str | None = None,
-    drafter: str | None = None,
-    status: str | None = None,
-) -> list[ColumnElement[bool]]:
-    spelled = None if drafter is None else canonical_drafter(drafter)
-    conditions = matching(SkipProfileTable, status=status, domain=domain, drafter=spelled)
-    if target is not None:
-        conditions.append(
-            or_(SkipProfileTable.target == target, SkipProfileTable.target_identity == target)
-        )
-    return conditions
+        return closest_first(asked, [(row["id"], to_record(ProfileKey, row)) for row in rows])
 
 
 def _by_id(profile_id: int) -> Select[Any]:
     return select(SkipProfileTable).where(SkipProfileTable.id == profile_id)
 
 
-def _key_values(profile: SkipProfile) -> dict[str, str]:
-    return {name: getattr(profile, name) for name in PROFILE_KEY}
-
-
 def _published(profile: SkipProfile) -> Select[Any]:
-    natural = {**_key_values(profile), "run_id": profile.run_id, "skip": profile.skip}
+    natural = {**key_values(profile), "run_id": profile.run_id, "skip": profile.skip}
     return select(SkipProfileTable).where(*matching(SkipProfileTable, **natural))
-
-
-def _unchanged(stored: SkipProfile, given: SkipProfile) -> SkipProfile:
-    former = "active" if stored.status == "retired" else stored.status
-    if given.status not in (former, stored.status):
-        raise StoreError(
-            f"run {stored.run_id!r} published skip set {stored.skip!r} as {stored.status} before "
-            f"(profile {stored.id}) and now as {given.status}: publish it from a new run"
-        )
-    logger.info("profile %s is published already, nothing written", stored.id)
-    return stored
-
-
-def _differences(asked: dict[str, str | None], key: ProfileKey) -> tuple[str, ...]:
-    differing = []
-    for name, value in asked.items():
-        stored = {getattr(key, name)} | ({key.target_identity} if name == "target" else set())
-        wanted = canonical_drafter(value) if name == "drafter" and value is not None else value
-        if wanted is not None and wanted not in stored:
-            differing.append(name)
-    return tuple(differing)
-
-
-def _distance(asked: dict[str, str | None], found: ClosestProfile) -> tuple[int, float, int]:
-    similarity = sum(
-        difflib.SequenceMatcher(None, asked[name] or "", getattr(found.key, name)).ratio()
-        for name in found.differs
-    )
-    return len(found.differs), -similarity, -found.profile_id
-
-
-def _not_found(asked: dict[str, str | None], closest: builtins.list[ClosestProfile]) -> str:
-    question = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
-    known = "; ".join(
-        f"target {each.key.target!r}, domain {each.key.domain!r}, drafter {each.key.drafter!r}, "
-        f"dtype {each.key.dtype!r} (differs in {', '.join(each.differs)})"
-        for each in closest
-    )
-    return (
-        f"no active profile for {question}: the closest are {known or 'none, the store is empty'}; "
-        "use one of these, or search one (`specdec search --help`)"
-    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from db.columns import utc_now
 from db.engine import Database
 from db.models import TargetTable
 from db.repositories.common import to_record
@@ -19,9 +20,13 @@ class TargetRepository:
     database: Database
 
     def put(self, target: TargetRecord) -> TargetRecord:
-        """Store `target`; where its identity is known, only the reference and notes change."""
-        insert = self.database.insert(TargetTable).values(target.model_dump())
-        changed = ("reference", "kind", "architecture", "license_note")
+        """Store `target` as seen now; where its identity is known, only reference and notes change.
+
+        The target seen last under a reference is the one that the reference means.
+        """
+        values = {**target.model_dump(), "seen_at": utc_now()}
+        insert = self.database.insert(TargetTable).values(values)
+        changed = ("reference", "kind", "architecture", "license_note", "seen_at")
         statement = insert.on_conflict_do_update(
             index_elements=["identity"], set_={name: insert.excluded[name] for name in changed}
         ).returning(TargetTable)

@@ -9,10 +9,11 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from flows.commands.output import emit, note, table
-from flows.method_table import method_table, option_table
+from flows.method_table import feature_table, method_table, option_table
 from specdec_core.config.domains import DOMAINS, search_defaults
 from specdec_core.config.settings import Settings
 from specdec_core.data.suites import Suite, domain_of, load_suite
+from specdec_core.errors import ConfigError
 
 
 def list_data(args: Namespace) -> int:
@@ -32,8 +33,11 @@ def check_data(args: Namespace) -> int:
 
 
 def methods(args: Namespace) -> int:
-    """Show every drafting method, or the options of one."""
-    view = option_table(args.method) if args.method else method_table()
+    """Show every drafting method, what each can be combined with, or the options of one."""
+    if args.method and args.features:
+        raise ConfigError("--features shows all methods: leave out the method, or the flag")
+    overview = feature_table if args.features else method_table
+    view = option_table(args.method) if args.method else overview()
     emit(args, view.to_records(), view.to_rich)
     return 0
 

@@ -8,14 +8,22 @@ from argparse import ArgumentParser
 from typing import NoReturn
 
 from flows.commands.options import add_config_flags
+from flows.commands.profile_verbs import add_profiles
+from flows.commands.verbs import add_group as _group
+from flows.commands.verbs import add_verb as _verb
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.domains import DOMAINS
-from specdec_core.config.search import SearchConfig
+from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
+from specdec_core.config.serving import GenerateConfig, ServeConfig
 from specdec_core.errors import ConfigError
 
 # Fields of a benchmark that a proof does not need or sets itself.
 VERIFY_LEAVES_OUT = frozenset({"methods", "verify", "repeats", "baseline", "min_effect"})
+
+# Fields of a search that a comparison or a sweep sets itself, or that publish a profile.
+COMPARE_LEAVES_OUT = frozenset({"strategy", "activate"})
+SENSITIVITY_LEAVES_OUT = frozenset({"activate"})
 
 _EPILOG = """\
 Settings come from environment variables SPECDEC_<NAME>, such as SPECDEC_HOME. With --json a command
@@ -46,6 +54,7 @@ def build_parser() -> ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_search(verbs)
     _add_measurements(verbs)
+    _add_serving(verbs)
     _add_store(verbs)
     _add_services(verbs)
     _add_inputs(verbs)
@@ -66,6 +75,7 @@ def _add_search(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         action="store_true",
         help="try configurations again that an earlier run left out because they failed twice",
     )
+    _add_sweeps(verbs)
     flow = _verb(
         verbs,
         "flow",
@@ -80,6 +90,27 @@ def _add_search(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         metavar="NAME=VALUE",
         help="parameter of the flow for this run; may be repeated",
     )
+
+
+def _add_sweeps(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
+    texts = {
+        "compare": "search with every strategy under one evaluator, and compare their answers",
+        "sensitivity": "search at several tolerances, and count what each adds to the first",
+    }
+    for name, text in texts.items():
+        sweep = _verb(verbs, name, f"flows.commands.search:{name}", text)
+        sweep.add_argument("domain", help=f"task domain: {', '.join(DOMAINS)}")
+        config = CompareConfig if name == "compare" else SensitivityConfig
+        add_config_flags(sweep, config, leave_out={"search"})
+        set_here = COMPARE_LEAVES_OUT if name == "compare" else SENSITIVITY_LEAVES_OUT
+        add_config_flags(
+            sweep, SearchConfig, leave_out={"domain", *set_here}, has_domain_defaults=True
+        )
+        sweep.add_argument(
+            "--retry-failed",
+            action="store_true",
+            help="try configurations again that an earlier run left out because they failed twice",
+        )
 
 
 def _add_measurements(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -108,27 +139,26 @@ def _add_measurements(verbs: argparse._SubParsersAction[ArgumentParser]) -> None
     add_config_flags(verify, BenchmarkConfig, leave_out=VERIFY_LEAVES_OUT)
 
 
+def _add_serving(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
+    generate = _verb(
+        verbs,
+        "generate",
+        "flows.commands.serving:generate",
+        "answer one prompt with the profile of its domain, in this process",
+    )
+    generate.add_argument("prompt", nargs="?", help="text; '-' or nothing reads standard input")
+    add_config_flags(generate, GenerateConfig)
+    serve = _verb(
+        verbs,
+        "serve",
+        "flows.commands.serving:serve",
+        "OpenAI-compatible server of one target, for trial and evaluation: no serving engine",
+    )
+    add_config_flags(serve, ServeConfig)
+
+
 def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
-    profiles = _group(verbs, "profiles", "stored skip profiles")
-    listing = _verb(
-        profiles, "list", "flows.commands.store:list_profiles", "profiles, newest first"
-    )
-    for name in ("domain", "target", "drafter"):
-        listing.add_argument(f"--{name}", help=f"only this {name}")
-    listing.add_argument("--status", choices=("active", "retired", "rejected"))
-    listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
-    show = _verb(profiles, "show", "flows.commands.store:show_profile", "one profile, whole")
-    show.add_argument("id", type=int, help="profile id")
-    resolve = _verb(
-        profiles,
-        "resolve",
-        "flows.commands.store:resolve_profile",
-        "the active profile that a serving system would get",
-    )
-    resolve.add_argument("--target", required=True, help="model reference or identity")
-    resolve.add_argument("--domain", required=True, help="task domain")
-    resolve.add_argument("--drafter", help="method or method:option=value,..")
-    resolve.add_argument("--dtype", help="such as bfloat16")
+    add_profiles(verbs)
     runs = _group(verbs, "runs", "stored runs of searches, calibrations and benchmarks")
     run_list = _verb(runs, "list", "flows.commands.store:list_runs", "runs, newest first")
     run_list.add_argument("--kind", help="only this kind, such as tss-search")
@@ -138,6 +168,17 @@ def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         runs, "show", "flows.commands.store:show_run", "one run with configuration and result"
     )
     run_show.add_argument("id", help="run id")
+    export = _verb(
+        runs,
+        "export",
+        "flows.commands.export:export_run",
+        "write the tables and plots of a finished benchmark to files",
+    )
+    export.add_argument("id", help="run id")
+    export.add_argument(
+        "--tables", metavar="FILE", help="JSON file to write, replaced if it is there"
+    )
+    export.add_argument("--plots", metavar="FOLDER", help="folder to draw the plots in")
     _verb(verbs, "sync", "flows.commands.store:sync", "send runs that MLflow missed to MLflow")
 
 
@@ -199,6 +240,11 @@ def _add_inputs(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         "drafting methods, or the options of one",
     )
     methods.add_argument("method", nargs="?", metavar="METHOD")
+    methods.add_argument(
+        "--features",
+        action="store_true",
+        help="what each method can be combined with: sampling rules, replay, warm start, ..",
+    )
     models = _group(verbs, "models", "target models")
     _verb(models, "list", "flows.commands.inputs:list_models", "packaged models")
     prepare = _verb(
@@ -213,19 +259,13 @@ def _add_inputs(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="hf:org/name[@revision], path:/folder or pypi:name",
         metavar="REF",
     )
-
-
-def _group(
-    verbs: argparse._SubParsersAction[ArgumentParser], name: str, text: str
-) -> argparse._SubParsersAction[ArgumentParser]:
-    parser = verbs.add_parser(name, help=text, description=text)
-    return parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[ArgumentParser], name: str, handler: str, text: str
-) -> ArgumentParser:
-    parser = verbs.add_parser(name, help=text, description=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(handler=handler)
-    return parser
+    export = _verb(
+        models,
+        "export",
+        "flows.commands.checkpoints:export_model",
+        "write a sparse target as a Hugging Face checkpoint with a model card",
+    )
+    export.add_argument("folder", help="folder to write; must not exist", metavar="OUT")
+    export.add_argument("--profile", type=int, metavar="ID", help="stored profile to export")
+    export.add_argument("--target", metavar="REF", help="model to leave --skip out of")
+    export.add_argument("--skip", metavar="SET", help="skip set, such as '3,m7,a12'")

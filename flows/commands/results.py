@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.pretty import Pretty
@@ -11,9 +13,11 @@ from db.store import Store
 from flows.commands.measure import render_benchmark, render_calibration
 from flows.report import links, render
 from flows.services.state import running_state
+from flows.sweep_tables import render_sweep
 from specdec_core.config.settings import Settings
 from tasks.benchmark_report import BenchmarkReport
 from tasks.report import SearchReport
+from tasks.sweep_report import SweepKind, SweepReport
 
 
 def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
@@ -34,6 +38,8 @@ def render_run(settings: Settings, run: RunRecord) -> RenderableType:
             report = SearchReport.model_validate(run.summary)
             found = links(report, running_state(settings.home_dir), run.flow_run_id)
             return render(report, found)
+        if run.kind in get_args(SweepKind):
+            return render_sweep(SweepReport.model_validate(run.summary))
         if run.kind == "calibrate":
             return render_calibration(CalibrationRecord.model_validate(run.summary))
         return render_benchmark(BenchmarkReport.model_validate(run.summary))

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import ComputeType
 from specdec_core.errors import MeasurementError
 from specdec_core.records import DifferenceKind
 
-TIE_GAPS: Mapping[DType, float] = MappingProxyType(
+TIE_GAPS: Mapping[ComputeType, float] = MappingProxyType(
     {
         # Two steps between neighbouring values at logits of 16 to 32, where one forward over
         # another number of rows may round differently.
@@ -21,7 +21,7 @@ TIE_GAPS: Mapping[DType, float] = MappingProxyType(
         "float64": 1e-9,
     }
 )
-"""Largest logit gap that rounding may turn over, by the type the target runs in."""
+"""Largest logit gap that rounding may turn over, by the type the target computes in."""
 
 
 @dataclass(frozen=True, slots=True)

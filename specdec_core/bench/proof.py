@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import DType, compute_type
 from specdec_core.records import DifferenceKind, ProofLevel
 
 
@@ -25,7 +25,7 @@ def level_reached(
 
     Args:
         kinds: One per output that differs from plain decoding.
-        dtype: What the target ran in.
+        dtype: What the target ran in; plain decoding ran on the same weights, rounded or not.
         is_lossless: Whether the verification rule promises the target's own output.
         is_coupled: Whether outputs are bound to be equal, not only equally distributed.
         is_law_kept: Whether the test of the sampled distribution was passed; None where none was
@@ -41,4 +41,4 @@ def level_reached(
         return "defect"
     if "unknown" in kinds:
         return "unproven"
-    return "exact" if not kinds and dtype == "float64" else "up-to-ties"
+    return "exact" if not kinds and compute_type(dtype) == "float64" else "up-to-ties"

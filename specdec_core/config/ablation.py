@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_WIDTHS = (1, 2, 3, 4, 6, 8)
-_DEPTHS = (2, 3, 4, 5, 6, 8)
-_PERIODS = (1, 2, 3, 4)
+_WIDTHS = (1, 2, 3, 4, 6)
+_DEPTHS = (2, 3, 4, 6, 8)
+_PERIODS = (1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +59,60 @@ OVERHEAD_CURVES: tuple[Sweep, ...] = (
     Sweep(
         "ptd",
         "PTD",
-        "w,d",
+        "w,d,trees",
         tuple(
-            (f"{w},{d}", f"ptd:width={w},depth={d},candidates={k}")
-            for w, d, k in ((2, 4, 12), (3, 5, 24), (4, 6, 48), (4, 7, 96))
+            (f"{w},{d},{t}", f"ptd:width={w},depth={d},sub_trees={t},candidates={k},prefill=true")
+            for w, d, t, k in (
+                (2, 4, 1, 24),
+                (2, 4, 2, 24),
+                (2, 5, 2, 24),
+                (2, 6, 2, 32),
+                (3, 5, 3, 32),
+                (4, 6, 4, 48),
+            )
         ),
     ),
     Sweep(
         "lookahead",
         "Lookahead",
-        "W,N",
+        "W,N,G",
         tuple(
-            (f"{w},{n}", f"lookahead:window={w},ngram={n},guesses={w}")
-            for w, n in ((3, 4), (5, 5), (7, 5), (10, 5), (15, 5))
+            (f"{w},{n},{g}", f"lookahead:window={w},ngram={n},guesses={g},pool_from_prompt=true")
+            for w, n, g in (
+                (3, 4, 7),
+                (5, 4, 7),
+                (5, 5, 10),
+                (7, 4, 7),
+                (10, 4, 10),
+                (15, 4, 15),
+            )
         ),
     ),
     Sweep(
         "self-draft",
         "Self-Draft",
-        "branches,length",
+        "branches,length,prefix",
         tuple(
-            (f"{b},{n}", f"self-draft:branch_num={b},branch_len={n}")
-            for b, n in ((3, 5), (6, 6), (9, 6), (12, 7))
+            (
+                f"{b},{n},{p}",
+                f"self-draft:branch_num={b},branch_len={n},context_ngram={c},prefix_len={p}",
+            )
+            for b, n, c, p in (
+                (3, 4, 3, 2),
+                (4, 4, 3, 2),
+                (6, 4, 3, 2),
+                (6, 6, 4, 1),
+                (6, 6, 4, 2),
+                (9, 6, 4, 2),
+            )
         ),
     ),
 )
 """Methods that draft inside the target's forward, each at several sizes.
 
 They are compared where they process equally many nodes per step, drafting and verifying together.
+None has a corpus, and each enters the prompt's n-grams into its pool, which Self-Draft always does.
+Sizes are the best of a dozen tried for each method on questions of their own.
 
 Source: Progressive Tree Drafting, table 4 (equal overhead).
 """

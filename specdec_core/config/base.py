@@ -17,9 +17,11 @@ class DrafterOptions(Record):
     Attributes:
         places: Options that say where something is found, such as a path. Two records that differ
             in them alone are the same method if the same content is found there.
+        drafts_trees: Whether proposals may branch.
     """
 
     places: ClassVar[frozenset[str]] = frozenset()
+    drafts_trees: ClassVar[bool] = False
 
     @property
     def is_replayable(self) -> bool:

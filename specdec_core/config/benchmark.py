@@ -8,9 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
+from specdec_core.config.dtype import DTYPE_HELP
 from specdec_core.config.sampling import format_sampling, parse_sampling
 
-Preset = Literal["spec-bench", "ptd-ablation"]
+Preset = Literal["spec-bench", "spec-bench-paper", "ptd-ablation"]
 
 
 class Topic(NamedTuple):
@@ -65,7 +66,7 @@ class BenchmarkConfig(Record):
     )
     skip: str = Field("", description="canonical skip set of the target, empty for dense")
     suite: str | None = Field(None, description="path of a suite file or folder; default by domain")
-    dtype: str = Field("auto", description="'auto' is the checkpoint's own")
+    dtype: str = Field("auto", description=DTYPE_HELP)
     session: str = Field(
         "", description="name of the measurement; a new name measures again, the same one resumes"
     )

@@ -8,7 +8,7 @@ import json
 from pydantic import Field
 
 from specdec_core.config.base import Record
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import DTYPE_HELP, DType
 
 
 class CalibrationConfig(Record):
@@ -25,7 +25,7 @@ class CalibrationConfig(Record):
     repeats: int = Field(10, ge=3, le=1000, description="timed forwards per point")
     num_prompts: int = Field(8, ge=1, description="prompts for layer statistics")
     suite: str | None = Field(None, description="path of a JSONL suite; default by domain")
-    dtype: str = Field("auto", description="'auto' is the checkpoint's own")
+    dtype: str = Field("auto", description=DTYPE_HELP)
 
 
 class CalibrationRequest(Record):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from specdec_core.config.build import build_config
-from specdec_core.config.search import SearchConfig
+from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
 from specdec_core.errors import ConfigError
 
 _BASE_TARGET = "pypi:gemma3-270m"
@@ -84,3 +84,25 @@ def search_config(domain: str, given: Mapping[str, Any] | None = None) -> Search
     """
     suite = (given or {}).get("suite")
     return build_config(SearchConfig, search_defaults(domain, suite), given)
+
+
+def compare_config(domain: str, given: Mapping[str, Any] | None = None) -> CompareConfig:
+    """Return the comparison of strategies in `domain`; `given` holds fields of both records.
+
+    Raises:
+        ConfigError: as `search_config`, or for an unknown or repeated strategy.
+    """
+    rest = dict(given or {})
+    chosen = {"strategies": rest.pop("strategies", None)}
+    return build_config(CompareConfig, {"search": search_config(domain, rest)}, chosen)
+
+
+def sensitivity_config(domain: str, given: Mapping[str, Any] | None = None) -> SensitivityConfig:
+    """Return the sweep of tolerances in `domain`; `given` holds fields of both records.
+
+    Raises:
+        ConfigError: as `search_config`, or for tolerances out of range.
+    """
+    rest = dict(given or {})
+    chosen = {"tolerances": rest.pop("tolerances", None)}
+    return build_config(SensitivityConfig, {"search": search_config(domain, rest)}, chosen)

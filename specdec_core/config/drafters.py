@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -44,6 +44,7 @@ class TokenRecycling(DrafterOptions):
     """Tree of each token's last seen top-k successors (Token Recycling)."""
 
     method: Literal["token-recycling"] = "token-recycling"
+    drafts_trees: ClassVar[bool] = True
     top_k: int = Field(8, ge=1, le=64, description="successors kept per token")
     num_nodes: int = Field(
         80, ge=1, le=1024, description="draft nodes of the tree; 80 is the paper's template"

@@ -10,13 +10,15 @@ from pydantic import Field
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import DrafterConfig
+from specdec_core.config.dtype import DType
 from specdec_core.config.sampling import Sampling
 from specdec_core.config.settings import KernelChoice
 
-DType = Literal["float32", "float64", "bfloat16", "float16"]
-
 # Fields that say where things are found, not what they are: another folder must give the same key.
 _LOCATION_FIELDS = {"target", "suite", "device"}
+
+
+EvaluationMode = Literal["replay", "decode", "loss"]
 
 
 class EvaluationRequest(Record):
@@ -50,10 +52,11 @@ class EvaluationRequest(Record):
         "stop_string", description="whether a template's stop string ends decoding"
     )
     batch_size: int = Field(1, ge=1, description="requests decoded together")
-    mode: Literal["replay", "decode"] = Field(
+    mode: EvaluationMode = Field(
         "decode",
         description="'decode' runs the drafter in the loop; 'replay' decodes without drafting "
-        "and replays the drafter on the output, exact for replayable drafters",
+        "and replays the drafter on the output, exact for replayable drafters; 'loss' decodes "
+        "nothing and takes the loss of references",
     )
     is_timed: bool = Field(False, description="whether its seconds are meant to be compared")
     record_gaps: bool = Field(

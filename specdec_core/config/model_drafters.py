@@ -9,13 +9,6 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from specdec_core.config.base import DrafterOptions
 from specdec_core.skip import SkipConfig
 
-DraftChoice = Literal["greedy", "sample", "coupled"]
-
-_CHOICE = (
-    "under sampling: 'greedy' takes the most likely tokens, 'sample' draws from the draft's "
-    "distribution and is verified with it, 'coupled' draws with the noise the target will draw "
-    "with; all the same where the target is greedy"
-)
 _STATIC_BRANCHING = (4, 3, 2, 1, 1, 1, 1)
 _STATIC_NODES = 128
 _DYNAMIC_TOP_K = 10
@@ -28,6 +21,25 @@ def _split(value: Any) -> Any:
     return value.replace(",", "/").split("/") if isinstance(value, str) else value
 
 
+ModelReference = Annotated[str, Field(min_length=1, description="reference of the draft model")]
+Gamma = Annotated[int, Field(ge=1, le=64, description="longest chain, tokens")]
+Confidence = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        lt=1.0,
+        description="a token less likely than this to the draft ends the chain; 0 never does",
+    ),
+]
+DraftChoice = Annotated[
+    Literal["greedy", "sample", "coupled"],
+    Field(
+        description="under sampling: 'greedy' takes the most likely tokens, 'sample' draws from "
+        "the draft's distribution and is verified with it, 'coupled' draws with the noise the "
+        "target will draw with; all the same where the target is greedy"
+    ),
+]
+PromptScope = Annotated[Literal["prompt"], Field(description="what is remembered")]
 Count = Annotated[int, Field(ge=1, le=64)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -37,16 +49,11 @@ class DraftModel(DrafterOptions):
 
     method: Literal["draft-model"] = "draft-model"
     places: ClassVar[frozenset[str]] = frozenset({"model"})
-    model: str = Field(min_length=1, description="reference of the draft model")
-    gamma: int = Field(7, ge=1, le=64, description="longest chain, tokens")
-    min_confidence: float = Field(
-        0.0,
-        ge=0.0,
-        lt=1.0,
-        description="a token less likely than this to the draft ends the chain; 0 never does",
-    )
-    draft: DraftChoice = Field("sample", description=_CHOICE)
-    state_scope: Literal["prompt"] = Field("prompt", description="what is remembered")
+    model: ModelReference
+    gamma: Gamma = 7
+    min_confidence: Confidence = 0.0
+    draft: DraftChoice = "sample"
+    state_scope: PromptScope = "prompt"
 
     @property
     def draws_candidates(self) -> bool:
@@ -64,7 +71,8 @@ class DraftTree(DrafterOptions):
 
     method: Literal["draft-tree"] = "draft-tree"
     places: ClassVar[frozenset[str]] = frozenset({"model"})
-    model: str = Field(min_length=1, description="reference of the draft model")
+    drafts_trees: ClassVar[bool] = True
+    model: ModelReference
     shape: Literal["static", "dynamic"] = Field("static", description="where the tree grows")
     branching: Annotated[tuple[Count, ...] | None, BeforeValidator(_split)] = Field(
         None,
@@ -91,8 +99,8 @@ class DraftTree(DrafterOptions):
         le=1024,
         description="most draft nodes offered, the likeliest; default 128 if static, 59 if dynamic",
     )
-    draft: DraftChoice = Field("greedy", description=_CHOICE)
-    state_scope: Literal["prompt"] = Field("prompt", description="what is remembered")
+    draft: DraftChoice = "greedy"
+    state_scope: PromptScope = "prompt"
 
     @model_validator(mode="after")
     def _check_shape(self) -> DraftTree:
@@ -142,15 +150,10 @@ class LayerSkip(DrafterOptions):
 
     method: Literal["layer-skip"] = "layer-skip"
     skip: str = Field(description="units left out while drafting, such as 3,m7,a12")
-    gamma: int = Field(7, ge=1, le=64, description="longest chain, tokens")
-    min_confidence: float = Field(
-        0.0,
-        ge=0.0,
-        lt=1.0,
-        description="a token less likely than this to the draft ends the chain; 0 never does",
-    )
-    draft: DraftChoice = Field("sample", description=_CHOICE)
-    state_scope: Literal["prompt"] = Field("prompt", description="what is remembered")
+    gamma: Gamma = 7
+    min_confidence: Confidence = 0.0
+    draft: DraftChoice = "sample"
+    state_scope: PromptScope = "prompt"
 
     @field_validator("skip")
     @classmethod
@@ -190,7 +193,7 @@ class Synthetic(DrafterOptions):
         le=4096,
         description="tokens decoded ahead, untimed; behind them drafting costs target forwards",
     )
-    state_scope: Literal["prompt"] = Field("prompt", description="what is remembered")
+    state_scope: PromptScope = "prompt"
 
     @property
     def is_synthetic(self) -> bool:

@@ -36,7 +36,8 @@ FEW_NODES = (
     "prompt-lookup:num_tokens=7",
     "token-recycling:num_nodes=7,prompt_bigrams=true,state_scope=run",
     "backoff-tree:state_scope=run",
-    "suffix-automaton:num_tokens=7,len_threshold=2,fallback_nodes=7,fallback_depth=4,state_scope=run",
+    "suffix-automaton:num_tokens=7,len_threshold=2,fallback_nodes=7,fallback_depth=4,"
+    "prompt_bigrams=true,state_scope=run",
     "lookahead:window=3,ngram=3,guesses=2,pool_from_prompt=true",
     "self-draft:branch_num=2,branch_len=3,context_ngram=2",
     "ptd:width=2,depth=2,sub_trees=1,candidates=6,prefill=true",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -90,6 +90,7 @@ class Ptd(DrafterOptions):
     """
 
     method: Literal["ptd"] = "ptd"
+    drafts_trees: ClassVar[bool] = True
     profile: Literal["default", "paper", "release"] = Field(
         "default", description="where switches that are not given come from"
     )

@@ -72,6 +72,9 @@ class SuffixAutomaton(DrafterOptions):
     update: Literal["all", "path"] = Field(
         "all", description="rows the fallback learns per step; see token-recycling"
     )
+    prompt_bigrams: bool = Field(
+        False, description="whether the fallback learns from the prompt; see token-recycling"
+    )
     state_scope: Literal["prompt", "run"] = Field(
         "prompt", description="what the fallback remembers; matches never leave the request"
     )
@@ -79,7 +82,13 @@ class SuffixAutomaton(DrafterOptions):
     @model_validator(mode="after")
     def _check_use(self) -> SuffixAutomaton:
         owners = {
-            "fallback": ("fallback_nodes", "fallback_depth", "update", "state_scope"),
+            "fallback": (
+                "fallback_nodes",
+                "fallback_depth",
+                "update",
+                "prompt_bigrams",
+                "state_scope",
+            ),
             "datastore": ("len_bias", "static_width"),
         }
         for owner, names in owners.items():
@@ -102,13 +111,13 @@ class BackoffTree(DrafterOptions):
     drafts_trees: ClassVar[bool] = True
     num_nodes: int = Field(15, ge=1, le=1024, description="most draft nodes of the tree")
     num_free: int = Field(
-        7,
+        3,
         ge=0,
         le=1024,
         description="nodes drafted whatever their chance: as many as verify for nearly nothing",
     )
     min_chance: float = Field(
-        0.3, ge=0.0, le=1.0, description="least chance of a node beyond those, along its path"
+        0.25, ge=0.0, le=1.0, description="least chance of a node beyond those, along its path"
     )
     max_ngram: int = Field(6, ge=1, le=16, description="longest suffix looked up, tokens")
     max_followers: int = Field(4, ge=1, le=64, description="followers kept per n-gram")

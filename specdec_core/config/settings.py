@@ -10,6 +10,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from specdec_core.config.dtype import DTYPE_HELP
+
 KernelChoice = Literal["own", "torch"]
 
 # What every child process needs to stay quiet and to share cores without spinning.
@@ -46,7 +48,7 @@ class Settings(BaseSettings):
         default_factory=lambda: os.cpu_count() or 1, ge=1, description="torch threads per worker"
     )
     device: str = Field("auto", description="'auto', 'cpu' or 'cuda[:n]'")
-    dtype: str = Field("auto", description="'auto' is the checkpoint's own")
+    dtype: str = Field("auto", description=DTYPE_HELP)
     native: bool = Field(
         True, description="compile own kernels where the processor has AVX-512 bfloat16"
     )

@@ -18,6 +18,7 @@ class Lookahead(DrafterOptions):
     """
 
     method: Literal["lookahead"] = "lookahead"
+    drafts_trees: ClassVar[bool] = True
     window: int = Field(15, ge=2, le=64, description="columns W drafted side by side")
     ngram: int = Field(
         5, ge=2, le=16, description="length N of an n-gram: one known token and N-1 guessed ones"
@@ -34,6 +35,7 @@ class SelfDraft(DrafterOptions):
 
     method: Literal["self-draft"] = "self-draft"
     places: ClassVar[frozenset[str]] = frozenset({"datastore"})
+    drafts_trees: ClassVar[bool] = True
     branch_num: int = Field(6, ge=2, le=64, description="branches drafted side by side")
     branch_len: int = Field(
         6, ge=3, le=16, description="tokens of a branch: last of its snippet, levels, newest one"

@@ -181,8 +181,8 @@ def render_prompts(
         raise ConfigError("no items to render: give at least one")
     texts = [template.item_text(item.prompt) for item in items]
     if template.kind == "chat":
-        full_texts = [_chat_text(tokenizer, text) for text in texts]
-        header = _common_start(_chat_text(tokenizer, "a"), _chat_text(tokenizer, "b"))
+        full_texts = [_question_text(tokenizer, text) for text in texts]
+        header = _common_start(_question_text(tokenizer, "a"), _question_text(tokenizer, "b"))
     else:
         full_texts = [template.header + text for text in texts]
         header = template.header
@@ -192,19 +192,32 @@ def render_prompts(
     return RenderedPrompts(_shared_prefix(header_ids, ids), tuple(ids))
 
 
-def _chat_text(tokenizer: Tokenizer, message: str) -> str:
+def chat_text(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return a conversation as the text that its next answer follows.
+
+    Args:
+        tokenizer: Brings the chat template.
+        messages: Turns with ``role`` and ``content``, oldest first.
+
+    Raises:
+        ConfigError: if the tokenizer has no chat template.
+    """
     if tokenizer.chat_template is None:
         raise ConfigError(
             "the tokenizer has no chat template: use kind 'base', or add a chat template to the "
             "model folder"
         )
     text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": message}],
+        [dict(message) for message in messages],
         tokenize=False,
         add_generation_prompt=True,
         **_CHAT_VARIABLES,
     )
     return str(text)
+
+
+def _question_text(tokenizer: Tokenizer, question: str) -> str:
+    return chat_text(tokenizer, [{"role": "user", "content": question}])
 
 
 def _common_start(first: str, second: str) -> str:

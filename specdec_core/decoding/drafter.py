@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import torch
+
 from specdec_core.decoding.proposal import Proposal
 
 OfferedRows = Literal["none", "path", "all"]
@@ -37,6 +39,8 @@ class DrafterNeeds:
             along.
         probabilities: Whether it also wants the probability of the ids ranked after drafting nodes.
         shares_cache: Whether it drafts on the target's own cache; it is a `CacheBorrower` then.
+        taps: Hidden states of the target it wants of every committed token, numbered as
+            `specdec_core.models.taps` says; nothing is kept or computed for none.
     """
 
     max_nodes: int = 0
@@ -45,11 +49,13 @@ class DrafterNeeds:
     top_k: int = 0
     probabilities: bool = False
     shares_cache: bool = False
+    taps: tuple[int, ...] = ()
 
     @property
     def is_replayable(self) -> bool:
         """Whether proposals depend on committed tokens and the rankings after them alone."""
-        return self.rows != "all" and self.max_drafting == 0 and not self.shares_cache
+        sees_inside = self.rows == "all" or self.max_drafting > 0 or bool(self.taps)
+        return not sees_inside and not self.shares_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,10 @@ class StepOutcome:
             most likely to follow it; empty where nothing rode along.
         drafting_probabilities: Their probabilities at temperature 1, over the whole vocabulary;
             empty unless wanted.
+        hidden: ``[len(path), T * hidden]`` in the target's dtype: hidden states of the nodes of
+            `path`, all `taps` of a token side by side; for the prefill those of all prompt tokens,
+            ``[len(prompt), T * hidden]``. All rows since `reset` are those of the sequence's
+            tokens but the last. None unless wanted.
     """
 
     proposal: Proposal | None
@@ -79,6 +89,7 @@ class StepOutcome:
     row_nodes: tuple[int, ...] = ()
     drafting_top_k: Sequence[Sequence[int]] = ()
     drafting_probabilities: Sequence[Sequence[float]] = ()
+    hidden: torch.Tensor | None = None
 
 
 class CacheBorrower(Protocol):

@@ -15,17 +15,20 @@ import torch
 from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.drafter import CacheBorrower, Drafter, StepOutcome
 from specdec_core.decoding.proposal import Proposal
-from specdec_core.decoding.ranking import TopRows, top_rows
+from specdec_core.decoding.ranking import TopRows, select_rows, top_rows
 from specdec_core.decoding.request import check_request, check_seeds
 from specdec_core.decoding.sequence import (
+    CommitListener,
     Generation,
     SequenceState,
     StopCheck,
     StopRules,
+    listen,
     offered_nodes,
     prefill_outcome,
     step_outcome,
 )
+from specdec_core.decoding.taps import TapReader
 from specdec_core.decoding.target import CacheT, PrefixT, TargetView
 from specdec_core.decoding.timing import PhaseTimer
 from specdec_core.decoding.verification.batch import BatchVerifier
@@ -51,6 +54,7 @@ def generate(
     record_gaps: bool = False,
     sampling: Sampling = _GREEDY,
     seeds: Sequence[int] | None = None,
+    on_commit: CommitListener | None = None,
 ) -> list[Generation]:
     """Decode every prompt and return what came out, in the order of `prompts`.
 
@@ -76,6 +80,7 @@ def generate(
         sampling: How logits become tokens, and the verification rule; greedy by default.
         seeds: One per request, of all its randomness; None for zeros, where nothing is drawn or
             there is one request.
+        on_commit: Told of new output tokens at once; its time counts as verification.
 
     Raises:
         ConfigError: for arguments that cannot work, or a drafter that broke its contract.
@@ -86,15 +91,17 @@ def generate(
     check_request(view, prompts, drafters, rules)
     check_seeds(sampling, seeds, len(prompts))
     verifier = BatchVerifier(sampling, with_margins=record_gaps)
+    reader = TapReader(view, drafters)
     timer = PhaseTimer(clock, synchronize)
     requests = zip(drafters, prompts, seeds or [0] * len(prompts), strict=True)
     states = [SequenceState.start(*each, run_seed=sampling.seed) for each in requests]
+    listen(states, on_commit)
     spare_rows = max(drafter.needs.max_nodes + drafter.needs.max_drafting for drafter in drafters)
     capacity = max(map(len, prompts)) + max_new_tokens + spare_rows
     with torch.inference_mode():
         _raise_if_stopped(should_stop)
         cache = view.new_cache(len(prompts), capacity)
-        batch = _Batch(view, cache, states, rules, timer, verifier, num_top_k=num_top_k)
+        batch = _Batch(view, reader, cache, states, rules, timer, verifier, num_top_k=num_top_k)
         batch.prefill(prompts, prefix)
         while batch.active:
             _raise_if_stopped(should_stop)
@@ -131,6 +138,7 @@ class _Batch(Generic[CacheT, PrefixT]):
     def __init__(
         self,
         view: TargetView[CacheT, PrefixT],
+        reader: TapReader[CacheT, PrefixT],
         cache: CacheT,
         states: Sequence[SequenceState],
         rules: StopRules,
@@ -141,6 +149,7 @@ class _Batch(Generic[CacheT, PrefixT]):
     ) -> None:
         self.active = list(states)
         self._view = view
+        self._reader = reader
         self._cache = cache
         self._rules = rules
         self._timer = timer
@@ -154,7 +163,7 @@ class _Batch(Generic[CacheT, PrefixT]):
 
     def prefill(self, prompts: Sequence[Sequence[int]], prefix: PrefixT | None) -> None:
         """Run the prompts and commit every request's first token."""
-        logits = self._view.prefill(prompts, self._cache, prefix)  # [B, V]
+        logits = self._reader.prefill(prompts, self._cache, prefix)  # [B, V]
         verdicts = self._verifier.first_tokens(self.active, logits)
         ranked = top_rows(logits, self._num_ranked) if self._num_ranked else None
         outcomes = []
@@ -164,8 +173,10 @@ class _Batch(Generic[CacheT, PrefixT]):
             rows = ranked.ids[index : index + 1] if ranked else []
             gaps = ranked.gaps[index : index + 1] if ranked else []
             self._record(state, rows, verdict.margins or gaps)
-            top_k = state.drafter.needs.top_k
-            outcomes.append(prefill_outcome(last, committed, rows[0] if rows else (), top_k=top_k))
+            needs, row = state.drafter.needs, rows[0] if rows else ()
+            hidden = self._reader.read(index, needs.taps)
+            told = prefill_outcome(last, committed, row, top_k=needs.top_k, hidden=hidden)
+            outcomes.append(told)
         self._timer.lap("prefill")
         self._finish_step(outcomes)
 
@@ -178,7 +189,7 @@ class _Batch(Generic[CacheT, PrefixT]):
         proposals = [state.propose(self._rules, vocab_size, max_positions) for state in self.active]
         trees = [proposal.forward_tree() for proposal in proposals]
         self._timer.lap("draft")
-        logits = self._view.forward(trees, self._cache)  # [B, N, V]
+        logits = self._reader.forward(trees, self._cache)  # [B, N, V]
         self._timer.lap("forward")
         outcomes = self._verify(proposals, logits)
         self._timer.lap("verify")
@@ -193,11 +204,11 @@ class _Batch(Generic[CacheT, PrefixT]):
         verdicts = self._verifier.verify(self.active, proposals, logits, best)
         steps = [self._accept(*each) for each in zip(self.active, proposals, verdicts, strict=True)]
         flat = [row * width + node for row, step in enumerate(steps) for node in step.rows]
-        ids, gaps = _select(ranked, logits, flat, self._num_ranked)
+        ids, gaps = select_rows(ranked, logits, flat, self._num_ranked)
         outcomes, start = [], 0
         for row, step in enumerate(steps):
             own = slice(start, start + len(step.rows))
-            outcomes.append(self._outcome(step, ids[own], gaps[own], logits[row]))
+            outcomes.append(self._outcome(row, step, ids[own], gaps[own], logits[row]))
             start = own.stop
         return outcomes
 
@@ -228,6 +239,7 @@ class _Batch(Generic[CacheT, PrefixT]):
 
     def _outcome(
         self,
+        index: int,
         step: _Step,
         rows: Sequence[list[int]],
         gaps: Sequence[float],
@@ -247,6 +259,7 @@ class _Batch(Generic[CacheT, PrefixT]):
             top_k=needs.top_k,
             drafting=rows[num:],
             logits=logits[list(step.drafting)] if needs.probabilities else None,
+            hidden=self._reader.read(index, needs.taps, step.path),
         )
 
     def _record(
@@ -271,19 +284,6 @@ class _Batch(Generic[CacheT, PrefixT]):
         for state, outcome in zip(states, outcomes, strict=True):
             state.drafter.observe(outcome)
         self._timer.lap("draft")
-
-
-def _select(
-    ranked: TopRows | None, logits: torch.Tensor, flat: Sequence[int], num_ranked: int
-) -> tuple[list[list[int]], list[float]]:
-    """Return ids and gaps of the rows `flat` of [B * N, V], ranking them now if none is ranked."""
-    if ranked is not None:
-        return [ranked.ids[row] for row in flat], [ranked.gaps[row] for row in flat]
-    if not flat:
-        return [], []
-    index = torch.tensor(flat, device=logits.device)
-    found = top_rows(logits.flatten(0, 1).index_select(0, index), num_ranked)
-    return found.ids, found.gaps
 
 
 def _check_lengths(lengths: Sequence[int], states: Sequence[SequenceState]) -> None:

@@ -72,6 +72,26 @@ def top_rows(rows: torch.Tensor, k: int) -> TopRows:
     return TopRows(ids, gaps)
 
 
+def select_rows(
+    ranked: TopRows | None, logits: torch.Tensor, flat: Sequence[int], num_ranked: int
+) -> tuple[list[list[int]], list[float]]:
+    """Return ids and gaps of the rows `flat` of [B * N, V], ranking them now if none is ranked.
+
+    Args:
+        ranked: The ranking of all rows, or None.
+        logits: [B, N, V].
+        flat: Rows, counted over the whole batch.
+        num_ranked: Ids per row.
+    """
+    if ranked is not None:
+        return [ranked.ids[row] for row in flat], [ranked.gaps[row] for row in flat]
+    if not flat:
+        return [], []
+    index = torch.tensor(flat, device=logits.device)
+    found = top_rows(logits.flatten(0, 1).index_select(0, index), num_ranked)
+    return found.ids, found.gaps
+
+
 def probabilities_of(logits: torch.Tensor, ids: Sequence[Sequence[int]]) -> list[list[float]]:
     """Return the probability of every id of a ranking at temperature 1, R rows of k.
 

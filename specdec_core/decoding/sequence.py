@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -16,6 +17,8 @@ from specdec_core.records import FinishReason, PhaseSeconds, StepTrace
 from specdec_core.tree.token_tree import TokenTree
 
 StopCheck = Callable[[Sequence[int]], int | None]
+CommitListener = Callable[[int, tuple[int, ...]], None]
+"""Told of every request's new output tokens, by its index among the prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class SequenceState:
     top_k: list[tuple[int, ...]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    on_commit: Callable[[tuple[int, ...]], None] | None = None
 
     @classmethod
     def start(
@@ -201,6 +205,8 @@ class SequenceState:
         committed = tuple(new[:num])
         self.output.extend(committed)
         self.tokens.extend(committed)
+        if self.on_commit is not None:
+            self.on_commit(committed)
         return committed
 
     def generation(self, phases: PhaseSeconds, *, is_sampled: bool = False) -> Generation:
@@ -222,6 +228,13 @@ class SequenceState:
         )
 
 
+def listen(states: Sequence[SequenceState], on_commit: CommitListener | None) -> None:
+    """Let `on_commit` be told of what enters every output; None tells nobody."""
+    if on_commit is not None:
+        for index, state in enumerate(states):
+            state.on_commit = partial(on_commit, index)
+
+
 def offered_nodes(tree: TokenTree, path: Sequence[int]) -> tuple[int, ...]:
     """Return all nodes in order, except that those of `path` come last."""
     inside = set(path)
@@ -238,6 +251,7 @@ def step_outcome(
     top_k: int,
     drafting: Sequence[Sequence[int]] = (),
     logits: torch.Tensor | None = None,  # [D, V]
+    hidden: torch.Tensor | None = None,  # [len(path), T * h]
 ) -> StepOutcome:
     """Return what a drafter that asked for `top_k` ids per row is told; longer rows are cut.
 
@@ -250,9 +264,10 @@ def step_outcome(
         top_k: Ids wanted per row; 0 offers nothing.
         drafting: Rankings after every node of the drafting tree.
         logits: After every node of the drafting tree, where probabilities are wanted.
+        hidden: Hidden states of the committed nodes, where they are wanted.
     """
     if top_k == 0:
-        return StepOutcome(proposal, path, committed)
+        return StepOutcome(proposal, path, committed, hidden=hidden)
     return StepOutcome(
         proposal,
         path,
@@ -262,13 +277,19 @@ def step_outcome(
         tuple(nodes),
         drafted := [row[:top_k] for row in drafting],
         () if logits is None or not drafted else probabilities_of(logits, drafted),
+        hidden,
     )
 
 
 def prefill_outcome(
-    last_prompt_token: int, committed: tuple[int, ...], row: Sequence[int], *, top_k: int
+    last_prompt_token: int,
+    committed: tuple[int, ...],
+    row: Sequence[int],
+    *,
+    top_k: int,
+    hidden: torch.Tensor | None = None,  # [len(prompt), T * h]
 ) -> StepOutcome:
     """Return what a drafter is told of the prefill."""
     if top_k == 0:
-        return StepOutcome(None, (), committed)
-    return StepOutcome(None, (), committed, (last_prompt_token,), [row[:top_k]])
+        return StepOutcome(None, (), committed, hidden=hidden)
+    return StepOutcome(None, (), committed, (last_prompt_token,), [row[:top_k]], hidden=hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -71,4 +71,29 @@ class TargetView(Protocol[CacheT, PrefixT]):
 
         The nodes' cache rows become pending.
         """
+        ...
+
+
+@runtime_checkable
+class TappedView(TargetView[CacheT, PrefixT], Protocol[CacheT, PrefixT]):
+    """A target that can show its hidden states; see `specdec_core.models.taps`."""
+
+    def check_taps(self, taps: Sequence[int]) -> None:
+        """Check that it has these hidden states, with a ConfigError."""
+        ...
+
+    def prefill_tapped(
+        self,
+        prompts: Sequence[Sequence[int]],
+        cache: CacheT,
+        taps: Sequence[int],
+        prefix: PrefixT | None = None,
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Do as `prefill`; return also the hidden states of each prompt, [tokens, T, hidden]."""
+        ...
+
+    def forward_tapped(
+        self, trees: Sequence[TokenTree], cache: CacheT, taps: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do as `forward`; return also the hidden states of the nodes, [B, N, T, hidden]."""
         ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
+
 from specdec_core.records import PhaseSeconds
 
 Phase = Literal["prefill", "draft", "forward", "verify", "commit"]
@@ -42,3 +44,8 @@ class PhaseTimer:
         if self._synchronize is not None:
             self._synchronize()
         return self._clock()
+
+
+def synchronizer(device: torch.device) -> Callable[[], None] | None:
+    """Return what waits for `device`; None for one whose calls return finished."""
+    return torch.cuda.synchronize if device.type == "cuda" else None

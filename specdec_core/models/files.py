@@ -47,15 +47,19 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
+def description_files(folder: Path) -> list[Path]:
+    """Return the files beside the weights that say how the model in `folder` is run."""
+    return sorted({path for pattern in _DESCRIPTION for path in folder.glob(pattern)})
+
+
 def content_identity(folder: Path, cache_dir: Path) -> str:
     """Hex SHA-256 over names and contents of the files that make the model in `folder`.
 
     Raises:
         ConfigError: if its weights are not there.
     """
-    described = {path for pattern in _DESCRIPTION for path in folder.glob(pattern)}
     digest = hashlib.sha256()
-    for path in sorted({*weight_files(folder), *described}):
+    for path in sorted({*weight_files(folder), *description_files(folder)}):
         digest.update(f"{path.name}\0{_remembered_sha256(path, cache_dir)}\n".encode())
     return digest.hexdigest()
 

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from specdec_core.models.architecture import Architecture
 from specdec_core.models.cache import KVCache
-from specdec_core.models.linear import GatedLinear, Linear
-from specdec_core.models.native.weights import Packer
+from specdec_core.models.linear import GatedLinear, Linear, Storage
 from specdec_core.models.weights import TensorSource
 
 
@@ -57,7 +56,7 @@ class Attention:
         arch: Architecture,
         layer: int,
         tensors: TensorSource,
-        packer: Packer | None = None,
+        storage: Storage | None = None,
     ) -> None:
         prefix = f"model.layers.{layer}"
         h, d = arch.hidden_size, arch.head_dim
@@ -71,10 +70,10 @@ class Attention:
         biases = []
         if arch.has_qkv_bias:
             biases = [tensors.get(f"{attn}.{name}.bias", (n,)) for name, n in rows.items()]
-        self.qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None, packer)
+        self.qkv = Linear(torch.cat(weights), torch.cat(biases) if biases else None, storage)
         out = tensors.get(f"{attn}.o_proj.weight", (h, arch.num_heads * d))
         bias = tensors.get(f"{attn}.o_proj.bias", (h,)) if arch.has_output_bias else None
-        self.out = Linear(out, bias, packer)
+        self.out = Linear(out, bias, storage)
         self.norm = _norm(arch, tensors, f"{prefix}.input_layernorm", h)
         self.post_norm = (
             _norm(arch, tensors, f"{prefix}.post_attention_layernorm", h)
@@ -124,7 +123,7 @@ class MLP:
         arch: Architecture,
         layer: int,
         tensors: TensorSource,
-        packer: Packer | None = None,
+        storage: Storage | None = None,
     ) -> None:
         prefix = f"model.layers.{layer}"
         h, ffn = arch.hidden_size, arch.intermediate_size
@@ -142,10 +141,10 @@ class MLP:
             up,
             (gate_bias, up_bias) if gate_bias is not None and up_bias is not None else None,
             is_silu=arch.activation == "silu",
-            packer=packer,
+            storage=storage,
         )
         down = tensors.get(f"{prefix}.mlp.down_proj.weight", (h, ffn))
-        self.down = Linear(down, bias("down_proj", h), packer)
+        self.down = Linear(down, bias("down_proj", h), storage)
         before = "pre_feedforward" if arch.has_sandwich_norms else "post_attention"
         self.norm = _norm(arch, tensors, f"{prefix}.{before}_layernorm", h)
         self.post_norm = (

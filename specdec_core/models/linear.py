@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -9,9 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from specdec_core.models.native.weights import PackedWeight, Packer, interleave
+from specdec_core.models.quantization import Int8Weight
 
 if TYPE_CHECKING:
     from specdec_core.models.native.structures import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How the weights of a target's linear maps are kept.
+
+    Args:
+        packer: Lays them out for the compiled kernels; None where PyTorch's kernels run.
+        is_int8: Whether they are rounded to 8 bits. The compiled kernels read the 8 bits; PyTorch
+            gets what they stand for in the target's own type: no smaller and no faster.
+    """
+
+    packer: Packer | None = None
+    is_int8: bool = False
 
 
 class Linear:
@@ -23,15 +39,19 @@ class Linear:
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor | None = None, packer: Packer | None = None
+        self, weight: Tensor, bias: Tensor | None = None, storage: Storage | None = None
     ) -> None:
+        storage = storage or Storage()
+        packer, rounded = storage.packer, Int8Weight.of(weight) if storage.is_int8 else None
+        if rounded is not None and packer is None:
+            weight = rounded.dequantized(weight.dtype)
         self.out_features = weight.shape[0]
         self._bias = bias
         self._kernels = packer.kernels if packer is not None else None
         self._weight: Tensor | PackedWeight
         self._is_reordered = packer is None and _can_reorder(weight)
         if packer is not None:
-            self._weight = packer.pack(weight, bias)
+            self._weight = packer.pack(rounded if rounded is not None else weight, bias)
         elif self._is_reordered:
             self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 1)
         else:
@@ -63,12 +83,13 @@ class GatedLinear:
         biases: tuple[Tensor, Tensor] | None,
         *,
         is_silu: bool,
-        packer: Packer | None = None,
+        storage: Storage | None = None,
     ) -> None:
         self._is_silu = is_silu
+        packer = storage.packer if storage is not None else None
         self._kernels = packer.kernels if packer is not None else None
         join = torch.cat if packer is None else interleave
-        self._linear = Linear(join((gate, up)), join(biases) if biases else None, packer)
+        self._linear = Linear(join((gate, up)), join(biases) if biases else None, storage)
 
     @property
     def structure(self) -> Weight:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 import torch
 
+from specdec_core.config.dtype import ComputeType, DType, compute_type, has_int8_weights
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import read_architecture
@@ -18,7 +20,7 @@ from specdec_core.models.weights import Checkpoint
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_DTYPES = {
+_DTYPES: Mapping[ComputeType, torch.dtype] = {
     "float32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.bfloat16,
@@ -27,14 +29,14 @@ _DTYPES = {
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype called `name`.
+    """Return the torch dtype that a target of type `name` computes in.
 
     Raises:
-        ConfigError: for a name that is not one of the supported.
+        ConfigError: for a name that is not one of `DType`.
     """
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype {name!r} is unknown: choose one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+    if name not in get_args(DType):
+        raise ConfigError(f"dtype {name!r} is unknown: choose one of {', '.join(get_args(DType))}")
+    return _DTYPES[compute_type(cast(DType, name))]
 
 
 def torch_device(name: str) -> torch.device:
@@ -60,7 +62,8 @@ def load_target(
 
     Args:
         model: What `resolve_model` returned.
-        dtype: One of float32, float64, bfloat16, float16; weights are converted to it.
+        dtype: One of `DType`; weights are converted to it, and rounded to 8 bits if it says so.
+            That takes less than loading them does, so nothing is cached.
         device: ``cpu``, ``cuda`` or ``cuda:n``.
         settings: Whether own kernels may run and where they are kept; None for those of this
             process.
@@ -81,6 +84,7 @@ def load_target(
             dtype=kind,
             device=place,
             identity=model.identity,
+            has_int8_weights=has_int8_weights(dtype),
             kind=model.kind,
             tokenizer=tokenizer,
             kernels=find_kernels(settings),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,12 +14,15 @@ from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import Architecture
 from specdec_core.models.cache import KVCache
 from specdec_core.models.layers import MLP, Attention, PassState, final_norm
-from specdec_core.models.linear import Linear
+from specdec_core.models.linear import Linear, Storage
 from specdec_core.models.masks import additive_masks, tree_positions
 from specdec_core.models.native.build import Kernels
 from specdec_core.models.native.engine import Engine, can_run
 from specdec_core.models.native.weights import Packer
+from specdec_core.models.passes import PassTokens
+from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.rotary import RotaryTable
+from specdec_core.models.taps import TapRecorder, check_taps
 from specdec_core.models.weights import TensorSource
 from specdec_core.records import ModelKind
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
@@ -36,19 +38,11 @@ _PREFILL_TOKENS = 4096
 HalfObserver = Callable[[SkipUnit, Tensor, Tensor], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixCache:
-    """A prompt prefix computed once by one view: its tokens and cache rows."""
-
-    tokens: tuple[int, ...]
-    rows: Tensor  # [2, slots, 1, H_kv, P, d]
-    skip: SkipConfig
-
-
 class Target:
     """One loaded model: embedding, both halves of every block, final norm and head.
 
-    Holds no state of any generation; caches belong to whoever decodes.
+    Holds no state of any generation; caches belong to whoever decodes. With 8-bit weights it is
+    another target: those of all linear maps and of the head are rounded, the embedding is not.
     """
 
     def __init__(
@@ -60,6 +54,7 @@ class Target:
         dtype: torch.dtype,
         device: torch.device,
         identity: str,
+        has_int8_weights: bool = False,
         kind: ModelKind = "base",
         tokenizer: PreTrainedTokenizerBase | None = None,
         kernels: Kernels | None = None,
@@ -73,9 +68,10 @@ class Target:
         is_tied = arch.is_tied and "lm_head.weight" not in tensors
         head = self.embedding if is_tied else tensors.get("lm_head.weight", shape)
         packer = Packer(kernels) if kernels and can_run(arch, dtype, device) else None
-        self.head = Linear(head, packer=packer)
-        self.attention = [Attention(arch, i, tensors, packer) for i in range(arch.num_layers)]
-        self.mlp = [MLP(arch, i, tensors, packer) for i in range(arch.num_layers)]
+        storage = Storage(packer, has_int8_weights)
+        self.head = Linear(head, storage=storage)
+        self.attention = [Attention(arch, i, tensors, storage) for i in range(arch.num_layers)]
+        self.mlp = [MLP(arch, i, tensors, storage) for i in range(arch.num_layers)]
         self.final_norm = final_norm(arch, tensors)
         self.rotary = RotaryTable(arch, config, dtype, device)
         self.engine: Engine | None = None
@@ -181,12 +177,25 @@ class TargetView:
             device=self.target.device,
         )
 
+    def check_taps(self, taps: Sequence[int]) -> None:
+        """Check that the target has these hidden states; `models.taps` says which there are.
+
+        Raises:
+            ConfigError: if it lacks one.
+        """
+        check_taps(taps, self.target.num_layers)
+
     @torch.inference_mode()
-    def build_prefix(self, tokens: Sequence[int]) -> PrefixCache:
-        """Compute a prompt prefix once, for `prefill` of prompts that begin with it."""
+    def build_prefix(self, tokens: Sequence[int], taps: Sequence[int] = ()) -> PrefixCache:
+        """Compute a prompt prefix once, for `prefill` of prompts that begin with it.
+
+        Its hidden states at `taps` are kept for `prefill_tapped`.
+        """
+        self.check_taps(taps)
         cache = self.new_cache(1, len(tokens))
-        self._append_in_parts([list(tokens)], cache)
-        return PrefixCache(tuple(tokens), cache.export_prefix(), self.skip)
+        _, hidden = self._append_in_parts([list(tokens)], cache, taps)
+        kept = hidden[0] if hidden else None
+        return PrefixCache(tuple(tokens), cache.export_prefix(), self.skip, tuple(taps), kept)
 
     @torch.inference_mode()
     def prefill(
@@ -206,21 +215,44 @@ class TargetView:
             ConfigError: if a prompt does not begin with the prefix or adds nothing to it, or the
                 prefix was computed by another view.
         """
+        return self.prefill_tapped(prompts, cache, (), prefix)[0]
+
+    @torch.inference_mode()
+    def prefill_tapped(
+        self,
+        prompts: Sequence[Sequence[int]],
+        cache: KVCache,
+        taps: Sequence[int],
+        prefix: PrefixCache | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Do as `prefill` does and return the hidden states of all prompt tokens too.
+
+        Returns:
+            The logits, and per prompt ``[tokens, T, hidden]``, prefix included; none for no taps.
+
+        Raises:
+            ConfigError: as `prefill`, or if the prefix was built without these taps.
+        """
         suffixes = [list(prompt) for prompt in prompts]
+        before: list[Tensor] = []
         if prefix is not None:
-            suffixes = [_without_prefix(prompt, prefix, self.skip) for prompt in prompts]
+            suffixes = [prefix.cut(prompt, self.skip) for prompt in prompts]
+            before = [prefix.hidden_at(taps)] if taps else []
             cache.load_prefix(prefix.rows)
         if not all(suffixes):
             raise ConfigError("a prompt is empty: give at least one token")
         widest = max(len(suffix) for suffix in suffixes)
         group = max(1, _PREFILL_TOKENS // widest)
-        logits = []
+        logits: list[Tensor] = []
+        hidden: list[Tensor] = []
         for start in range(0, len(suffixes), group):
             stop = min(start + group, len(suffixes))
             part = cache.narrow(start, stop)
-            logits.append(self._append_in_parts(suffixes[start:stop], part))
+            found, rows = self._append_in_parts(suffixes[start:stop], part, taps)
+            logits.append(found)
+            hidden.extend(torch.cat((*before, own)) for own in rows)
             cache.lengths[start:stop] = part.lengths
-        return torch.cat(logits)
+        return torch.cat(logits), hidden
 
     @torch.inference_mode()
     def forward(self, trees: Sequence[TokenTree], cache: KVCache) -> Tensor:
@@ -231,6 +263,15 @@ class TargetView:
             are undefined.
         """
         return self._run_trees(trees, cache, [0] * len(trees))
+
+    @torch.inference_mode()
+    def forward_tapped(
+        self, trees: Sequence[TokenTree], cache: KVCache, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Do as `forward` does and return the hidden states too, ``[B, N, T, hidden]``."""
+        recorder = TapRecorder(taps)
+        logits = self._run_trees(trees, cache, [0] * len(trees), recorder=recorder)
+        return logits, recorder.rows()
 
     @torch.inference_mode()
     def extend(self, trees: Sequence[TokenTree], cache: KVCache) -> Tensor:
@@ -249,10 +290,8 @@ class TargetView:
     @torch.inference_mode()
     def watch_prompt(self, tokens: Sequence[int], watch: HalfObserver) -> None:
         """Run one prompt and show `watch` every half: unit, input, output ``[1, N, hidden]``."""
-        size = len(tokens)
-        row = np.asarray([tokens], dtype=np.int64)
-        triangle = np.tri(size, dtype=np.bool_)
-        self._run(row, [range(size)], [triangle], self.new_cache(1, size), watch)
+        passed = PassTokens.of_chains([tokens])
+        self._run(passed, self.new_cache(1, len(tokens)), watch=watch)
 
     def _run_trees(
         self,
@@ -261,55 +300,54 @@ class TargetView:
         firsts: Sequence[int],
         *,
         is_continued: bool = False,
+        recorder: TapRecorder | None = None,
     ) -> Tensor:
         """Return the logits ``[B, N, V]`` of every tree's nodes from its first new one on."""
-        pairs = list(zip(trees, firsts, strict=True))
-        tokens = np.zeros((len(trees), max(len(t) - first for t, first in pairs)), dtype=np.int64)
-        for row, (tree, first) in enumerate(pairs):
-            tokens[row, : len(tree) - first] = tree.tokens[first:]
-        depths = [tree.depths[first:] for tree, first in pairs]
-        ancestors = [tree.ancestors()[first:] for tree, first in pairs]
+        passed = PassTokens.of_trees(trees, firsts)
         if self._blocks is not None:
-            positions = tree_positions(cache.lengths, depths)
-            cache.begin([len(depth) for depth in depths], is_continued=is_continued)
-            engine = cast(Engine, self.target.engine)
-            return engine.forward(self._blocks, self._embed(tokens), positions, ancestors, cache)
-        pending_depths = [tree.depths for tree in trees] if is_continued else None
-        hidden = self._run(tokens, depths, ancestors, cache, pending_depths=pending_depths)
+            positions = tree_positions(cache.lengths, passed.depths)
+            cache.begin(passed.counts, is_continued=is_continued)
+            engine, embedded = cast(Engine, self.target.engine), self._embed(passed.ids)
+            seen = passed.ancestors
+            return engine.forward(self._blocks, embedded, positions, seen, cache, recorder)
+        pending = [tree.depths for tree in trees] if is_continued else None
+        hidden = self._run(passed, cache, pending_depths=pending, recorder=recorder)
         return self.target.head(self.target.final_norm(hidden))
 
-    def _append_in_parts(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
+    def _append_in_parts(
+        self, sequences: list[list[int]], cache: KVCache, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
         """Do as `_append` does; a sequence too long for one pass is alone and takes several."""
+        parts = []
         while len(sequences[0]) > _PREFILL_TOKENS:
-            self._append([sequences[0][:_PREFILL_TOKENS]], cache)
+            parts.append(self._append([sequences[0][:_PREFILL_TOKENS]], cache, taps)[1])
             sequences = [sequences[0][_PREFILL_TOKENS:]]
-        return self._append(sequences, cache)
+        logits, rows = self._append(sequences, cache, taps)
+        return logits, [torch.cat(own) for own in zip(*parts, rows, strict=True)]
 
-    def _append(self, sequences: list[list[int]], cache: KVCache) -> Tensor:
-        """Commit `sequences` as chains and return the logits after their last tokens, [B, V]."""
-        widest = max(len(sequence) for sequence in sequences)
-        tokens = np.zeros((len(sequences), widest), dtype=np.int64)
-        triangle = np.tri(widest, dtype=np.bool_)
-        ancestors, depths = [], []
-        for row, sequence in enumerate(sequences):
-            size = len(sequence)
-            tokens[row, :size] = sequence
-            ancestors.append(triangle[:size, :size])
-            depths.append(range(size))
-        hidden = self._run(tokens, depths, ancestors, cache)
+    def _append(
+        self, sequences: list[list[int]], cache: KVCache, taps: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Commit `sequences` as chains; return logits ``[B, V]`` and hidden states of each."""
+        recorder = TapRecorder(taps) if taps else None
+        hidden = self._run(PassTokens.of_chains(sequences), cache, recorder=recorder)
         cache.commit([range(len(sequence)) for sequence in sequences])
         last = torch.tensor([len(sequence) - 1 for sequence in sequences], device=self.device)
         rows = hidden[torch.arange(len(sequences), device=self.device), last]
-        return self.target.head(self.target.final_norm(rows))
+        logits = self.target.head(self.target.final_norm(rows))
+        if recorder is None:
+            return logits, []
+        kept = recorder.rows()
+        return logits, [kept[row, : len(one)] for row, one in enumerate(sequences)]
 
     def _run(
         self,
-        tokens: np.ndarray,
-        depths: Sequence[Sequence[int]],
-        ancestors: Sequence[np.ndarray],
+        passed: PassTokens,
         cache: KVCache,
+        *,
         watch: HalfObserver | None = None,
         pending_depths: Sequence[Sequence[int]] | None = None,
+        recorder: TapRecorder | None = None,
     ) -> Tensor:
         """Return the residual stream before the final norm, ``[B, N, hidden]``.
 
@@ -318,12 +356,12 @@ class TargetView:
         """
         target, arch = self.target, self.target.arch
         is_continued = pending_depths is not None
-        positions = tree_positions(cache.lengths, depths)
+        positions = tree_positions(cache.lengths, passed.depths)
         lengths = list(cache.lengths)
-        total = cache.begin([len(depth) for depth in depths], is_continued=is_continued)
+        total = cache.begin(passed.counts, is_continued=is_continued)
         masks = additive_masks(
             lengths,
-            ancestors,
+            passed.ancestors,
             positions,
             total,
             self._windows,
@@ -336,8 +374,10 @@ class TargetView:
         )
         on_device = torch.from_numpy(positions).to(target.device)
         state = PassState(cache, masks, target.rotary.at(on_device, int(positions.max())))
-        x = self._embed(tokens)
+        x = self._embed(passed.ids)
         for layer, (attention, slot, mlp) in enumerate(self._plan):
+            if recorder is not None:
+                recorder.take(layer, x)
             if attention is not None:
                 delta = attention(x, state, slot)
                 if watch is not None:
@@ -348,6 +388,9 @@ class TargetView:
                 if watch is not None:
                     watch(SkipUnit(layer, UnitKind.MLP), x, delta)
                 x = x + delta
+        if recorder is not None:
+            recorder.take(target.num_layers, x)
+            recorder.finish(x, target.final_norm)
         return x
 
     def _embed(self, tokens: np.ndarray) -> Tensor:
@@ -355,16 +398,3 @@ class TargetView:
         target = self.target
         x = functional.embedding(torch.from_numpy(tokens).to(target.device), target.embedding)
         return x if target.embed_scale == 1.0 else x * target.embed_scale
-
-
-def _without_prefix(prompt: Sequence[int], prefix: PrefixCache, skip: SkipConfig) -> list[int]:
-    if prefix.skip != skip:
-        raise ConfigError(
-            f"prefix of view {prefix.skip.label} used in view {skip.label}: build one per view"
-        )
-    length = len(prefix.tokens)
-    if tuple(prompt[:length]) != prefix.tokens or len(prompt) == length:
-        raise ConfigError(
-            f"prompt of {len(prompt)} tokens does not continue the shared prefix of {length} tokens"
-        )
-    return list(prompt[length:])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from specdec_core.config.dtype import has_int8_weights
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import architecture_of
 from specdec_core.models.loading import torch_dtype
@@ -81,6 +82,7 @@ def tiny_target(
         dtype=torch_dtype(dtype),
         device=place,
         identity=f"tiny {family} {options}",
+        has_int8_weights=has_int8_weights(dtype),
     )
 
 

@@ -1,7 +1,8 @@
-"""Whether two models speak of the same tokens by the same ids."""
+"""Text of token ids, and whether two models speak of the same tokens by the same ids."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specdec_core.errors import ConfigError
@@ -15,6 +16,15 @@ PROBE = (
     "The quick brown fox isn't 1234567 metres from naïve Zoë's café -- Ünïcödé!\n\n"
     "\tdef f(x):\r\n        return x**2 + 0.5e-3  # ½ 漢字 العربية 🙂\u00a0\u200b ...  end "
 )
+
+
+def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
+    """Return the text of token ids, special tokens left out."""
+    return str(
+        tokenizer.decode(
+            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+    )
 
 
 def check_same_tokenizer(

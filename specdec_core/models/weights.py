@@ -49,8 +49,8 @@ class Checkpoint:
                     f"{path} is damaged or only a pointer to the file ({error}): fetch it anew"
                 ) from error
             for name in handle.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
-                self._owner[_canonical(name)] = (handle, name)
-        self._unread = {name for name in self._owner if not _IGNORED.search(name)}
+                self._owner[canonical_name(name)] = (handle, name)
+        self._unread = {name for name in self._owner if is_read(name)}
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -94,7 +94,13 @@ class Checkpoint:
             )
 
 
-def _canonical(name: str) -> str:
+def is_read(name: str) -> bool:
+    """Return whether a tensor of this canonical name is part of a text decoder."""
+    return not _IGNORED.search(name)
+
+
+def canonical_name(name: str) -> str:
+    """Return the name that a plain causal language model has for a stored tensor."""
     for prefix in ("model.language_model.", "language_model.model."):
         if name.startswith(prefix):
             return "model." + name.removeprefix(prefix)

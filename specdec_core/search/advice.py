@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specdec_core.config.search import UnitChoice
-from specdec_core.search.tss import Ranked, SearchOutcome, half_count
+from specdec_core.config.search import StrategyName, UnitChoice
+from specdec_core.search.outcome import Ranked, SearchOutcome, half_count
 
 # Losing more than this is no trade anyone asks for, whatever it gains.
 LOOSEST_ADVISED = -0.3
 NUM_NEAR_MISSES = 3
+_WITHOUT_TOLERANCES: frozenset[StrategyName] = frozenset({"sleb", "gm-skip", "random"})
 _OTHER_UNITS: dict[UnitChoice, UnitChoice] = {
     "block": "attention",
     "attention": "halves",
@@ -34,16 +35,31 @@ class SearchContext:
     """Items of the suite; more than this cannot be asked for."""
     metric_interval: tuple[float, float] | None = None
     """Relative change of the metric of the best sparse configuration on the selection items."""
+    strategy: StrategyName = "tss"
 
 
 def advice(outcome: SearchOutcome, context: SearchContext) -> tuple[str, ...]:
     """Return sentences for people, most important first; every figure comes from `outcome`."""
+    if context.strategy in _WITHOUT_TOLERANCES:
+        return (_built(outcome, context), *_more_items(context))
     sentences = [_tried(outcome, context), _found(outcome)]
     sentences += _near_misses(outcome)
-    sentences += _looser(outcome)
+    if context.strategy == "tss":
+        sentences += _looser(outcome)
     sentences += _more_items(context)
     sentences += _elsewhere(outcome, context)
     return tuple(sentences)
+
+
+def _built(outcome: SearchOutcome, context: SearchContext) -> str:
+    """What a baseline did; it keeps no tolerances, so nothing missed them."""
+    failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
+    return (
+        f"Strategy {context.strategy} looked at {outcome.evaluated} configurations of "
+        f"{context.num_candidates} units ({context.units}){failed} and answers "
+        f"{outcome.answer.skip.label}: {_gains(outcome.answer)} against dense on the selection "
+        "items. Tolerances took no part in that; they judge it on held-out items."
+    )
 
 
 def near_misses(outcome: SearchOutcome, limit: int = NUM_NEAR_MISSES) -> tuple[Ranked, ...]:
@@ -76,9 +92,12 @@ def _gains(member: Ranked) -> str:
 def _tried(outcome: SearchOutcome, context: SearchContext) -> str:
     feasible = sum(1 for member in outcome.pool if member.skip.units)
     failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
-    tolerances = f"acceptance {context.epsilon_acceptance:+.1%}"
-    if outcome.dense.score.metric is not None:
-        tolerances += f", metric {context.epsilon_metric:+.1%}"
+    kept = []
+    if context.strategy in {"tss", "accept-only"}:
+        kept.append(f"acceptance {context.epsilon_acceptance:+.1%}")
+    if context.strategy != "accept-only" and outcome.dense.score.metric is not None:
+        kept.append(f"metric {context.epsilon_metric:+.1%}")
+    tolerances = ", ".join(kept) or "none to keep"
     return (
         f"Tried {outcome.evaluated} configurations of {context.num_candidates} units "
         f"({context.units}) on {len(outcome.levels)} levels: {feasible} met the tolerances "

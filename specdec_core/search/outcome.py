@@ -1,4 +1,4 @@
-"""What a breadth search is told and what it finds, as plain records."""
+"""What a search is told and what it finds, as plain records, whatever its strategy."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ class Score:
     """Committed tokens per verify step, pooled."""
     metric: float | None
     """Mean task metric in [0, 1]; None where the domain has none."""
+    nodes: float = 1.0
+    """Nodes per verify step, root included: what a step's time depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Language-modelling loss of one configuration on the selection items."""
+
+    nats: float
+    """Mean negative log-likelihood per token; lower is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,9 @@ class Failure:
     """A configuration that could not be scored; it is recorded and takes no part in ranking."""
 
     reason: str
+
+
+Result = Score | Loss | Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +59,19 @@ class Ranked:
     rank: int = 0
     """1-based place in the order of its level; 0 for the dense target."""
     is_frontier: bool = False
-    """Whether it is among the first `beam` of its level."""
+    """Whether the next level extends it."""
+    values: tuple[float, ...] = ()
+    """What the strategy maximises; empty where that is both gains."""
+
+    @property
+    def objectives(self) -> tuple[float, ...]:
+        """What the strategy maximises, all of it; dense is 0 in each."""
+        return self.values or (self.gain_acceptance, self.gain_metric)
 
     @property
     def gain(self) -> float:
-        """Sum of both gains: what breaks ties and picks the answer."""
-        return round(self.gain_acceptance + self.gain_metric, DIGITS)
+        """Sum of the objectives: what breaks ties and picks the answer."""
+        return round(sum(self.objectives), DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +81,26 @@ class Level:
     number: int
     members: tuple[Ranked, ...]
     failed: tuple[tuple[SkipConfig, str], ...] = ()
+    losses: tuple[tuple[SkipConfig, float], ...] = ()
+    """Sets of which only the loss was asked, nats per token, lowest first."""
 
     @property
     def frontier(self) -> tuple[Ranked, ...]:
         """Members whose extensions make up the next level."""
         return tuple(member for member in self.members if member.is_frontier)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawStatistics:
+    """What random sets of one size reached: mean and standard deviation over the draws."""
+
+    size: int
+    """Units left out."""
+    num_draws: int
+    acceptance_mean: float
+    acceptance_sd: float
+    metric_mean: float | None
+    metric_sd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +113,10 @@ class SearchOutcome:
     pool: tuple[Ranked, ...]
     levels: tuple[Level, ...]
     evaluated: int
-    """Configurations scored, the dense target not counted."""
+    """Configurations scored, or whose loss was taken, the dense target not counted."""
     stop_reason: StopReason
+    draws: tuple[DrawStatistics, ...] = ()
+    """By size, where sets were drawn at random."""
 
     @property
     def failed(self) -> tuple[tuple[SkipConfig, str], ...]:

@@ -1,9 +1,8 @@
-"""Order of configurations by two objectives: tolerances, Pareto dominance, level order."""
+"""Order of configurations: gains over dense, Pareto dominance, level order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from specdec_core.errors import ConfigError
@@ -24,18 +23,13 @@ class Candidate(Protocol):
         ...
 
     @property
-    def gain_acceptance(self) -> float:
-        """Relative gain of acceptance over dense."""
-        ...
-
-    @property
-    def gain_metric(self) -> float:
-        """Gain of the metric over dense."""
+    def objectives(self) -> tuple[float, ...]:
+        """What is maximised; dense is 0 in each."""
         ...
 
     @property
     def is_feasible(self) -> bool:
-        """Whether both gains reach their tolerances."""
+        """Whether the gains reach their tolerances."""
         ...
 
     @property
@@ -45,56 +39,37 @@ class Candidate(Protocol):
 
     @property
     def gain(self) -> float:
-        """Sum of both gains."""
+        """Sum of the objectives."""
         ...
 
 
 C = TypeVar("C", bound=Candidate)
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """Signed relative tolerances on acceptance and task metric."""
+def relative_gains(
+    score: tuple[float, float | None], dense: tuple[float, float | None]
+) -> tuple[float, float]:
+    """Relative gains of (acceptance, metric) over the dense target, rounded to 1e-9.
 
-    epsilon_acceptance: float
-    epsilon_metric: float
-
-    @staticmethod
-    def gains(
-        score: tuple[float, float | None], dense: tuple[float, float | None]
-    ) -> tuple[float, float]:
-        """Relative gains of (acceptance, metric) over the dense target, rounded to 1e-9.
-
-        Raises:
-            ConfigError: if dense acceptance is not positive, or a metric is missing on one side.
-        """
-        if dense[0] <= 0:
-            raise ConfigError(f"dense acceptance length {dense[0]} must be positive")
-        gain_acceptance = score[0] / dense[0] - 1.0
-        if dense[1] is None:
-            return round(gain_acceptance, DIGITS), 0.0
-        if score[1] is None:
-            raise ConfigError("a configuration has no metric although the dense target has one")
-        small = dense[1] < SMALL_METRIC
-        gain_metric = score[1] - dense[1] if small else score[1] / dense[1] - 1.0
-        return round(gain_acceptance, DIGITS), round(gain_metric, DIGITS)
-
-    def violation(self, gain_acceptance: float, gain_metric: float, *, has_metric: bool) -> float:
-        """Summed shortfall of the gains below their tolerances, rounded to 1e-9; 0 is feasible."""
-        short = max(0.0, self.epsilon_acceptance - gain_acceptance)
-        if has_metric:
-            short += max(0.0, self.epsilon_metric - gain_metric)
-        return round(short, DIGITS)
+    Raises:
+        ConfigError: if dense acceptance is not positive, or a metric is missing on one side.
+    """
+    if dense[0] <= 0:
+        raise ConfigError(f"dense acceptance length {dense[0]} must be positive")
+    gain_acceptance = score[0] / dense[0] - 1.0
+    if dense[1] is None:
+        return round(gain_acceptance, DIGITS), 0.0
+    if score[1] is None:
+        raise ConfigError("a configuration has no metric although the dense target has one")
+    small = dense[1] < SMALL_METRIC
+    gain_metric = score[1] - dense[1] if small else score[1] / dense[1] - 1.0
+    return round(gain_acceptance, DIGITS), round(gain_metric, DIGITS)
 
 
 def dominates(first: Candidate, second: Candidate) -> bool:
-    """True if `first` is at least as good in both gains and better in one."""
-    at_least = (
-        first.gain_acceptance >= second.gain_acceptance and first.gain_metric >= second.gain_metric
-    )
-    return at_least and (
-        first.gain_acceptance > second.gain_acceptance or first.gain_metric > second.gain_metric
-    )
+    """True if `first` is at least as good in every objective and better in one."""
+    pairs = list(zip(first.objectives, second.objectives, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
 def non_dominated(members: Sequence[C]) -> list[C]:

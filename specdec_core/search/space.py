@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from specdec_core.config.search import UnitChoice
 from specdec_core.errors import ConfigError
-from specdec_core.skip import SkipUnit, UnitKind
+from specdec_core.search.outcome import half_count
+from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 
 KINDS: dict[UnitChoice, tuple[UnitKind, ...]] = {
     "block": (UnitKind.BLOCK,),
@@ -40,6 +41,24 @@ def candidates(units: UnitChoice, num_layers: int, protect_ends: bool) -> tuple[
             f"protect_ends={protect_ends}: pass protect_ends=false or use a deeper target"
         )
     return found
+
+
+def check_candidates(units: Sequence[SkipUnit]) -> tuple[SkipUnit, ...]:
+    """Return the units of a search in the order of the model.
+
+    Raises:
+        ConfigError: if there are none, or one repeats.
+    """
+    if not units or len(set(units)) != len(units):
+        raise ConfigError(
+            f"candidates {[str(unit) for unit in units]} must name at least one unit, and each once"
+        )
+    return tuple(sorted(units, key=lambda unit: unit.sort_key))
+
+
+def leaves_something(skip: SkipConfig, units: Sequence[SkipUnit]) -> bool:
+    """True if something is left of the layers up to the last one that may be skipped."""
+    return half_count(skip) < 2 * (1 + max(unit.layer for unit in units))
 
 
 def evaluation_bound(num_candidates: int, beam: int, depth: int) -> int:

@@ -24,7 +24,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from specdec_core.errors import StoreError
-from specdec_core.search.tss import Failure, Score
+from specdec_core.search.outcome import Failure, Score
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 
 logger = logging.getLogger(__name__)

@@ -99,6 +99,7 @@ def test_no_wildcard_imports():
         "specdec_core.bench.distribution, specdec_core.config.sampling, specdec_core.randomness",
         "specdec_core.data.suites, specdec_core.data.scoring, specdec_core.search.tss",
         "specdec_core.retrieval.datastore",
+        "specdec_core.serving.controller, specdec_core.serving.rest, specdec_core.serving.batching",
         "db.store, db.api.app",
         "dashboards.app",
         "flows.cli",

@@ -1,4 +1,4 @@
-"""The drafter that the documentation shows is a whole one."""
+"""The drafters that the documentation shows are whole ones."""
 
 import re
 import sys
@@ -12,28 +12,45 @@ from specdec_core.decoding import DRAFTERS
 from tests.conformance.drafter_conformance import DrafterConformance
 
 _PAGE = Path(__file__).parents[2] / "docs" / "adding-a-drafter.md"
+_BLOCKS = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+# The block between them shows the test of the first.
+SUCCESSORS, HIDDEN = _BLOCKS[0], _BLOCKS[2]
 
 
-def _documented() -> ModuleType:
-    """Return the page's first block of code as a module; its drafter registers itself."""
+def _run(code: str) -> ModuleType:
+    """Return a block of code as a module; its drafter registers itself."""
     module = ModuleType("documented_drafter")
-    [code, *_] = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     sys.modules[module.__name__] = module  # where annotations are looked up
     exec(compile(code, str(_PAGE), "exec"), module.__dict__)
     return module
 
 
-class TestDocumentedDrafter(DrafterConformance):
+class DocumentedConformance(DrafterConformance):
+    """Subclass with a block of code and the name of the options in it."""
+
+    code: str
+    options: str
+
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def documented(cls) -> Iterator[None]:
         """Register the drafter for these tests alone: others count the product's methods."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DRAFTERS, "_classes", dict(DRAFTERS._classes))
-            cls.config = _documented().SuccessorChain()
+            cls.config = getattr(_run(cls.code), cls.options)()
             yield
 
 
-def test_the_example_stays_short():
-    [code, *_] = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+class TestDocumentedDrafter(DocumentedConformance):
+    code = SUCCESSORS
+    options = "SuccessorChain"
+
+
+class TestDocumentedHiddenLookup(DocumentedConformance):
+    code = HIDDEN
+    options = "HiddenLookup"
+
+
+@pytest.mark.parametrize("code", [SUCCESSORS, HIDDEN], ids=["successors", "hidden"])
+def test_the_examples_stay_short(code):
     assert len(code.splitlines()) < 60

@@ -6,6 +6,8 @@ from tests.conformance.drafter_conformance import DrafterConformance
 
 class TestNone(DrafterConformance):
     config = NoDrafter()
+    repeats_cycles = False
+    is_bias_seen = False
 
 
 class TestPromptLookup(DrafterConformance):
@@ -30,6 +32,7 @@ class TestTokenRecyclingPath(DrafterConformance):
 
 class TestTokenRecyclingChain(DrafterConformance):
     config = TokenRecycling(top_k=1, num_nodes=8, max_depth=8, update="path")
+    is_narrow = True
 
 
 class TestTokenRecyclingPrompt(DrafterConformance):

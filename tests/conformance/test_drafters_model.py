@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
+from specdec_core.config.sampling import Sampling
 from specdec_core.decoding import DraftBudget, Drafter, DrafterContext, make_drafter
 from specdec_core.skip import SkipConfig
-from tests.conformance.drafter_conformance import DrafterConformance, lend
+from tests.conformance.drafter_conformance import DrafterConformance
+from tests.conformance.drafter_runs import GREEDY, lend
 from tests.doubles import ScriptedView
 
 SURE = 100.0
@@ -39,10 +41,12 @@ class ModelDrafterConformance(DrafterConformance):
 
     extra = 0
 
-    def drafter_for(self, view: ScriptedView) -> Drafter:
+    def drafter_for(self, view: ScriptedView, sampling: Sampling = GREEDY) -> Drafter:
         model: Any = ScriptedModel(view, self.extra)
         target: Any = view
-        context = DrafterContext(view=target, load_model=lambda _reference: model)
+        context = DrafterContext(
+            view=target, load_model=lambda _reference: model, sampling=sampling
+        )
         return make_drafter(self.config, context)
 
     def test_one_unrepeated_token_is_a_legal_prompt_to_propose_for(self) -> None:
@@ -57,6 +61,10 @@ class ModelDrafterConformance(DrafterConformance):
 
 class TestDraftModel(ModelDrafterConformance):
     config = DraftModel(model="x")
+
+
+class TestDraftModelCoupled(ModelDrafterConformance):
+    config = DraftModel(model="x", gamma=4, draft="coupled")
 
 
 class TestDraftModelConfident(ModelDrafterConformance):
@@ -75,6 +83,10 @@ class TestDraftModelShort(ModelDrafterConformance):
 
 class TestDraftTree(ModelDrafterConformance):
     config = DraftTree(model="x")
+
+
+class TestDraftTreeSample(ModelDrafterConformance):
+    config = DraftTree(model="x", branching=(2, 2, 1), draft="sample")
 
 
 class TestDraftTreePruned(ModelDrafterConformance):
@@ -99,8 +111,13 @@ class TestLayerSkipHalf(ModelDrafterConformance):
     config = LayerSkip(skip="a0", gamma=3)
 
 
+class TestLayerSkipCoupled(ModelDrafterConformance):
+    config = LayerSkip(skip="1", draft="coupled")
+
+
 class TestSynthetic(ModelDrafterConformance):
     config = Synthetic(horizon=40)
+    is_bias_seen = False
 
 
 class TestSyntheticBehindItsHorizon(ModelDrafterConformance):

@@ -15,6 +15,7 @@ class TestPtdPaper(DrafterConformance):
 
 class TestPtdRelease(DrafterConformance):
     config = Ptd(profile="release")
+    law_tokens = 16
 
 
 class TestPtdKnowsStops(DrafterConformance):
@@ -28,10 +29,14 @@ class TestPtdKnowsStops(DrafterConformance):
 
 class TestPtdReleaseKnowsStops(TestPtdKnowsStops):
     config = Ptd(profile="release", width=2, depth=3)
+    repeats_cycles = False  # two of its five tokens are never expanded
+    law_tokens = 16
+    is_bias_seen = False  # the others are drafted too rarely in a drawn text
 
 
 class TestPtdSmall(DrafterConformance):
     config = Ptd(width=1, depth=1, candidates=1, key_nodes=1, pool_nodes=1)
+    is_narrow = True
 
 
 class TestPtdTopK(DrafterConformance):
@@ -40,3 +45,5 @@ class TestPtdTopK(DrafterConformance):
 
 class TestPtdTopP(DrafterConformance):
     config = Ptd(profile="paper", expansion="top-p", expansion_p=0.6, width=2, fallback="none")
+    law_tokens = 8
+    is_bias_seen = False  # expanded by what is likely, it rarely drafts what is not

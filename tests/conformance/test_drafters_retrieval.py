@@ -42,10 +42,12 @@ class TestSuffixAutomatonRun(DrafterConformance):
 
 class TestSuffixAutomatonAlone(DrafterConformance):
     config = SuffixAutomaton(fallback="none")
+    is_narrow = True
 
 
 class TestSuffixAutomatonRefined(DrafterConformance):
     config = SuffixAutomaton(fallback="none", is_refined=True, num_tokens=8, alpha=16)
+    is_narrow = True
 
 
 class _WithDatastore(DrafterConformance):
@@ -68,6 +70,7 @@ class TestSuffixAutomatonStatic(_WithDatastore):
 
 
 class TestSuffixAutomatonStaticFallback(_WithDatastore):
+    is_narrow = True  # every token has a match, and a match is a chain
     options = {"len_bias": 1, "len_threshold": 1, "update": "path"}  # noqa: RUF012
 
 

@@ -9,10 +9,13 @@ from tests.datastores import make_datastore
 
 class TestLookahead(DrafterConformance):
     config = Lookahead()
+    law_tokens = 8
 
 
 class TestLookaheadSmall(DrafterConformance):
     config = Lookahead(window=2, ngram=3, guesses=1)
+    is_narrow = True
+    law_tokens = 16
 
 
 class TestLookaheadBigrams(DrafterConformance):
@@ -21,10 +24,14 @@ class TestLookaheadBigrams(DrafterConformance):
 
 class TestLookaheadPrompt(DrafterConformance):
     config = Lookahead(window=7, guesses=7, ngram=4, pool_from_prompt=True)
+    law_tokens = 8
+    is_bias_seen = False  # drawn texts rarely repeat a whole n-gram
 
 
 class TestSelfDraft(DrafterConformance):
     config = SelfDraft()
+    law_tokens = 8
+    is_bias_seen = False  # drawn texts rarely repeat a whole n-gram
 
 
 class TestSelfDraftSmall(DrafterConformance):
@@ -33,6 +40,8 @@ class TestSelfDraftSmall(DrafterConformance):
 
 class TestSelfDraftRun(DrafterConformance):
     config = SelfDraft(branch_len=4, context_ngram=3, prefix_len=3, state_scope="run")
+    law_tokens = 8
+    is_bias_seen = False  # drawn texts rarely repeat a whole n-gram
 
 
 class TestSelfDraftCorpus(DrafterConformance):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.lifecycle_conformance import LifecycleConformance
 from tests.conformance.profile_conformance import ProfileConformance
 from tests.conformance.repository_conformance import RepositoryConformance
 
@@ -32,9 +33,16 @@ class TestRunsOnSqlite(OnSqlite, RepositoryConformance): ...
 class TestProfilesOnSqlite(OnSqlite, ProfileConformance): ...
 
 
+class TestLifecycleOnSqlite(OnSqlite, LifecycleConformance): ...
+
+
 @pytest.mark.postgres
 class TestRunsOnPostgres(OnPostgres, RepositoryConformance): ...
 
 
 @pytest.mark.postgres
 class TestProfilesOnPostgres(OnPostgres, ProfileConformance): ...
+
+
+@pytest.mark.postgres
+class TestLifecycleOnPostgres(OnPostgres, LifecycleConformance): ...

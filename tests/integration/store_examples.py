@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from db.cells import BenchmarkCell, CellFigures, CellSample, Certificate
+from db.columns import utc_now
+from db.lifecycle import Cause, ProfileVerification
 from db.schemas import (
     CalibrationRecord,
     HeldoutComparison,
@@ -13,6 +15,7 @@ from db.schemas import (
     RunRecord,
     SkipProfile,
     StepTime,
+    TargetRecord,
 )
 from db.store import Store
 from specdec_core.config.drafters import TokenRecycling
@@ -159,6 +162,38 @@ def profile(run_id: str, **changes: Any) -> SkipProfile:
         "reason": "held-out metric stays within tolerance",
     }
     return SkipProfile(**(values | changes))
+
+
+def target(**changes: Any) -> TargetRecord:
+    """The target that `profile` is for."""
+    values: dict[str, Any] = {
+        "identity": "a" * 64,
+        "reference": "pypi:gemma3-270m",
+        "kind": "base",
+        "num_layers": 18,
+    }
+    return TargetRecord(**(values | changes))
+
+
+def cause(reason: str = "a person decided", **changes: Any) -> Cause:
+    """What a person at a terminal gives."""
+    values = {"command": "specdec profiles activate 1", "actor": "ada@lab"}
+    return Cause(reason=reason, **(values | changes))
+
+
+def verification(profile_id: int | None, run_id: str, **changes: Any) -> ProfileVerification:
+    """A repeated measurement that holds."""
+    assert profile_id is not None
+    values: dict[str, Any] = {
+        "profile_id": profile_id,
+        "run_id": run_id,
+        "holds": True,
+        "reason": "a3,a11 holds on 64 held-out items",
+        "heldout": heldout(),
+        "hardware": "test cpu, 2 threads",
+        "created_at": utc_now(),
+    }
+    return ProfileVerification(**(values | changes))
 
 
 def calibration(**changes: Any) -> CalibrationRecord:

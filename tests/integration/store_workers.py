@@ -51,6 +51,14 @@ def publish(url: str, worker: int, num_writes: int, _answers: Any) -> None:
             store.profiles.publish(examples.profile(run.id, skip=skip))
 
 
+def activate_in_turns(url: str, worker: int, num_writes: int, _answers: Any) -> None:
+    """Activate the first and the second profile of the store, over and over."""
+    with Store.open(url) as store:
+        for number in range(num_writes):
+            cause = examples.cause(f"worker {worker}")
+            store.profiles.move(1 + (worker + number) % 2, "active", cause)
+
+
 def die_before_samples(url: str, _worker: int, _num: int, _answers: Any) -> None:
     """Be killed when the evaluation is sent and its samples are not."""
     _die_in_put(url, "before_cursor_execute")

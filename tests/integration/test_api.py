@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from db.api.app import create_app
 from db.cells import CellDifference, Certificate
+from db.lifecycle import ProfileVerification
 from db.models import SCHEMA_REVISION
 from db.schemas import EvaluationRow, RunRecord, SkipProfile
 from db.store import Store
@@ -122,6 +124,87 @@ def test_unchanged_answers_are_304(
     store.profiles.publish(examples.profile(examples.make_run(store).id, skip="a4"))
     changed = client.get(RESOLVE, headers={"If-None-Match": tag})
     assert (changed.status_code, changed.json()["skip"]) == (200, "a4")
+
+
+def test_moves_and_measurements_of_a_profile_are_listed(
+    client: TestClient, store: Store, published: SkipProfile
+) -> None:
+    run = examples.make_run(store, kind="profile-verify")
+    measured = examples.verification(published.id, run.id, holds=False, reason="the metric fell")
+    stored = store.profiles.add_verification(measured, examples.cause())
+    store.profiles.move(published.id or 0, "retired", examples.cause("it is worse now"))
+    url = f"/api/v1/profiles/{published.id}"
+    body = client.get(f"{url}/transitions?limit=2&offset=2").json()
+    assert body["total"] == 4
+    assert [(each["from_status"], each["to_status"]) for each in body["items"]] == [
+        ("validated", "active"),
+        ("active", "retired"),
+    ]
+    last = body["items"][-1]
+    assert (last["reason"], last["actor"], last["command"], last["run_id"]) == (
+        "it is worse now",
+        "ada@lab",
+        "specdec profiles activate 1",
+        None,
+    )
+    body = client.get(f"{url}/verifications").json()
+    assert [ProfileVerification.model_validate(each) for each in body["items"]] == [stored]
+    assert client.get("/api/v1/profiles?status=retired").json()["total"] == 1
+    assert client.get("/api/v1/profiles?status=candidate").json()["total"] == 0
+    for part in ("transitions", "verifications"):
+        problem(client.get(f"/api/v1/profiles/99/{part}"), 404, "profile-not-found")
+
+
+def test_resolve_follows_every_activation(
+    client: TestClient, store: Store, published: SkipProfile
+) -> None:
+    store.targets.put(examples.target())
+    run = examples.make_run(store)
+    second = store.profiles.publish(examples.profile(run.id, skip="a4", status="validated"))
+    first_tag = client.get(RESOLVE).headers["etag"]
+    assert SkipProfile.model_validate(client.get(RESOLVE).json()) == published
+    store.profiles.move(second.id or 0, "active", examples.cause())
+    changed = client.get(RESOLVE, headers={"If-None-Match": first_tag})
+    assert (changed.status_code, changed.json()["id"]) == (200, second.id)
+    store.profiles.move(published.id or 0, "active", examples.cause())
+    assert client.get(RESOLVE, headers={"If-None-Match": first_tag}).status_code == 304
+    store.profiles.move(published.id or 0, "retired", examples.cause())
+    assert client.get(RESOLVE).status_code == 404
+
+
+@pytest.mark.parametrize("system", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_readers_get_the_old_or_the_new_profile_while_a_search_publishes(
+    system: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    if system == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    num_versions, seen = 25, [list[int](), list[int]()]
+    is_done = threading.Event()
+
+    def read(client: TestClient, versions: list[int]) -> None:
+        while not is_done.is_set() or not versions:
+            body = client.get(RESOLVE).json()
+            versions.append(body["version"] if body.get("status") == "active" else -1)
+
+    with Store.open(url) as store, Store.open(url) as writing:
+        store.profiles.publish(examples.profile(examples.make_run(store).id))
+        with TestClient(create_app(Settings(api_key=None), store=store)) as client:
+            threads = [threading.Thread(target=read, args=(client, each)) for each in seen]
+            for thread in threads:
+                thread.start()
+            for number in range(1, num_versions):
+                run = examples.make_run(writing)
+                asked = examples.request(item_ids=(f"item-{number}",))
+                writing.evaluations.put(asked, examples.result(asked))
+                writing.profiles.publish(examples.profile(run.id, skip=f"a{1 + number % 16}"))
+            is_done.set()
+            for thread in threads:
+                thread.join(60)
+        for versions in seen:
+            assert versions == sorted(versions)  # never none, never back to an older one
+            assert set(versions) <= set(range(1, num_versions + 1))
+        assert store.profiles.resolve("pypi:gemma3-270m", "translation").version == num_versions
 
 
 def test_run_traces_back_to_code_data_environment_and_command(
@@ -276,7 +359,7 @@ def test_openapi_describes_every_route(client: TestClient) -> None:
         if path.startswith("/api/v1")
         for operation in item.values()
     ]
-    assert len(operations) == 13
+    assert len(operations) == 15
     for operation in operations:
         assert operation["summary"]
         assert set(operation["tags"]) <= tags

@@ -20,7 +20,9 @@ from flows import drivers
 from flows.benchmark import benchmark
 from flows.calibrate import calibrate
 from flows.nightly import nightly_benchmark
+from flows.tss_compare import tss_compare
 from flows.tss_search import tss_search
+from flows.tss_sensitivity import tss_sensitivity
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.search import SearchConfig
@@ -31,6 +33,7 @@ from tasks.benchmark_report import BenchmarkReport
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.sinks import NullTracker
+from tasks.sweep_report import SweepReport
 
 pytestmark = pytest.mark.slow
 
@@ -77,17 +80,27 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
     ("flow", "config", "left_out"),
     [
         (tss_search, SearchConfig, set()),
+        (tss_compare, SearchConfig, {"strategy", "activate"}),
+        (tss_sensitivity, SearchConfig, {"activate"}),
         (calibrate, CalibrationConfig, set()),
         (benchmark, BenchmarkConfig, set()),
         (nightly_benchmark, BenchmarkConfig, {"skip", "suite", "verify", "preset"}),
     ],
-    ids=["tss-search", "calibrate", "benchmark", "nightly-benchmark"],
+    ids=[
+        "tss-search",
+        "tss-compare",
+        "tss-sensitivity",
+        "calibrate",
+        "benchmark",
+        "nightly-benchmark",
+    ],
 )
 def test_parameters_are_the_fields_of_the_config_and_empty_by_default(
     flow: Any, config: Any, left_out: set[str]
 ) -> None:
     properties: dict[str, Any] = flow.parameters.model_dump()["properties"]
-    assert set(properties) - {"retry_failed"} == set(config.model_fields) - left_out
+    sweeping = {"retry_failed", "strategies", "tolerances"}
+    assert set(properties) - sweeping == set(config.model_fields) - left_out
     defaults = {name: field["default"] for name, field in properties.items()}
     assert {name for name, default in defaults.items() if default is not None} <= {"domain"}
 
@@ -112,6 +125,24 @@ def test_search_stores_its_report_and_leaves_artifacts(target: str, embedded: Se
     assert str(artifacts[f"{prefix}-ablation-chart"].data).startswith("data:image/svg+xml;base64,")
     level = json.loads(str(artifacts[f"{prefix}-level-1"].data))
     assert {row["skip"] for row in level} == {"a1", "a2"}
+
+
+def test_strategies_and_tolerances_leave_their_tables(target: str, embedded: Settings) -> None:
+    small = {**SMALL, "beam": 1, "depth": 1}
+    compared = tss_compare("translation", target=target, strategies=["tss", "sleb"], **small)
+    run = latest_run()
+    with Store.open(embedded.resolved_database_url) as store:
+        stored = store.runs.get(compared)
+    assert stored is not None
+    assert (stored.kind, stored.flow_run_id) == ("tss-compare", str(run.id))
+    report = SweepReport.model_validate(stored.summary)
+    found = artifacts_of(run)
+    assert report.headline in str(found["tss-compare-translation-report"].data)
+    rows = json.loads(str(found["tss-compare-translation-answers"].data))
+    assert [row["strategy"] for row in rows] == ["-", "tss", "sleb"]
+    tss_sensitivity("translation", target=target, tolerances=[0.0, -0.5], **small)
+    rows = json.loads(str(artifacts_of(latest_run())["tss-sensitivity-translation-answers"].data))
+    assert [row["tolerance"] for row in rows] == ["-", "base", "+0%", "-50%"]
 
 
 def test_second_run_is_answered_from_the_store(

@@ -124,6 +124,8 @@ def test_every_deployment_is_registered_and_starts_in_the_checkout(shell: Shell)
     assert api.deployment_names() == sorted(
         [
             *(f"tss-search/{domain}" for domain in DOMAINS),
+            *(f"tss-compare/{domain}" for domain in ("translation", "summarization")),
+            *(f"tss-sensitivity/{domain}" for domain in ("translation", "summarization")),
             "calibrate/translation",
             "benchmark/ptd-ablation",
             "benchmark/spec-bench",

@@ -105,6 +105,26 @@ def test_concurrent_publishers_leave_one_active_and_every_version(url: str) -> N
         assert [profile.version for profile in active] == [16]
 
 
+def test_concurrent_activations_leave_one_active_after_every_move(url: str) -> None:
+    with Store.open(url) as store:
+        store.targets.put(examples.target())
+        for skip in ("a3", "a4"):
+            run = examples.make_run(store)
+            store.profiles.publish(examples.profile(run.id, skip=skip, status="validated"))
+    codes, _ = run_processes(workers.activate_in_turns, 3, url, 12)
+    assert codes == [0] * 3
+    with Store.open(url) as store:
+        assert store.profiles.count(status="active") == 1
+        moves = [*store.profiles.transitions(1), *store.profiles.transitions(2)]
+        assert len(moves) > 4
+        statuses: dict[int, str | None] = {}
+        for move in sorted(moves, key=lambda each: each.id):
+            assert statuses.get(move.profile_id) == move.from_status
+            statuses[move.profile_id] = move.to_status
+            assert sum(status == "active" for status in statuses.values()) <= 1
+        assert statuses == {each.id: each.status for each in store.profiles.list()}
+
+
 @pytest.mark.parametrize("work", [workers.die_before_samples, workers.die_after_samples])
 def test_a_process_killed_inside_a_put_leaves_nothing(url: str, work: Callable[..., None]) -> None:
     Store.open(url).close()

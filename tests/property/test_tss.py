@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec_core.search.objectives import BothGains, Tolerances
 from specdec_core.search.ranking import dominates
 from specdec_core.search.space import evaluation_bound
 from specdec_core.search.tss import Failure, Score, SearchOutcome, TssSearch
@@ -41,8 +42,7 @@ class Problem:
             [SkipUnit(layer) for layer in range(1, self.n + 1)],
             beam=self.beam,
             depth=self.depth,
-            epsilon_acceptance=slack,
-            epsilon_metric=slack,
+            objective=BothGains(Tolerances(slack, slack)),
         )
 
 

@@ -13,18 +13,22 @@ from db.api.common import (
     Page,
     Paging,
     StoreDependency,
+    Tagged,
     page_of,
     problems,
     tagged_response,
 )
 from db.api.problems import ProblemError, not_found
+from db.lifecycle import ProfileTransition, ProfileVerification
 from db.schemas import ProfileStatus, SkipProfile
+from db.store import Store
 from specdec_core.config.base import Record
-from specdec_core.config.evaluation import DType
+from specdec_core.config.dtype import DType
 from specdec_core.errors import ProfileNotFoundError
 
 router = APIRouter(prefix="/profiles", tags=["profiles"])
 ProfileId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one profile version")]
+_MAX_ANSWERS = 4096
 _NOT_MODIFIED: dict[int | str, dict[str, object]] = {
     304: {"description": "The version named in If-None-Match is still the answer"}
 }
@@ -48,6 +52,38 @@ class ResolveQuery(Record):
         None, min_length=1, description="method or method:option=value,..; default: last published"
     )
     dtype: DType | None = Field(None, description="default: last published")
+
+
+class AnswerCache:
+    """Encoded active profiles.
+
+    A stored version changes in its status alone, and only active ones are kept here: which
+    version is active is asked of the database every time, its JSON is made once.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, str], Tagged] = {}
+
+    def resolve(
+        self, store: Store, target: str, domain: str, drafter: str | None, dtype: str | None
+    ) -> Tagged:
+        """Return the active profile for a question, see `ProfileRepository.resolve`.
+
+        Raises:
+            ProfileNotFoundError: if there is none.
+        """
+        asked = (target, domain, drafter, dtype)
+        name = store.profiles.active_name(*asked)
+        answer = None if name is None else self._answers.get(name)
+        if answer is not None:
+            return answer
+        profile = store.profiles.resolve(*asked)
+        assert profile.id is not None  # a stored one has its id
+        answer = Tagged.of(profile)
+        if len(self._answers) >= _MAX_ANSWERS:
+            self._answers.clear()
+        self._answers[profile.id, profile.run_id] = answer
+        return answer
 
 
 @router.get("", summary="List profile versions, newest first")
@@ -74,11 +110,12 @@ async def resolve_profile(
     Send the ``ETag`` of the last answer in ``If-None-Match`` to learn cheaply that it still holds.
     """
     asked = (query.target, query.domain, query.drafter, query.dtype)
+    answers: AnswerCache = request.app.state.resolved
     try:
         if store.database.is_sqlite:  # never waits, and a thread costs more than the query
-            profile = store.profiles.resolve(*asked)
+            answer = answers.resolve(store, *asked)
         else:
-            profile = await run_in_threadpool(store.profiles.resolve, *asked)
+            answer = await run_in_threadpool(answers.resolve, store, *asked)
     except ProfileNotFoundError as error:
         closest = await run_in_threadpool(store.profiles.closest, *asked)
         raise ProblemError(
@@ -87,7 +124,7 @@ async def resolve_profile(
             str(error),
             closest=[each.model_dump(mode="json") for each in closest],
         ) from error
-    return tagged_response(request, profile)
+    return tagged_response(request, answer)
 
 
 @router.get(
@@ -101,7 +138,7 @@ def get_profile(request: Request, store: StoreDependency, profile_id: ProfileId)
     profile = store.profiles.get(profile_id)
     if profile is None:
         raise not_found("profile", profile_id)
-    return tagged_response(request, profile)
+    return tagged_response(request, Tagged.of(profile))
 
 
 @router.get(
@@ -118,3 +155,35 @@ def profile_history(
         raise not_found("profile", profile_id)
     part = versions[paging.offset : paging.offset + paging.limit]
     return page_of(part, len(versions), paging)
+
+
+@router.get(
+    "/{profile_id}/transitions",
+    summary="Every change of a profile's status, oldest first",
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
+def profile_transitions(
+    store: StoreDependency, profile_id: ProfileId, paging: Annotated[Paging, Query()]
+) -> Page[ProfileTransition]:
+    """Return when, by whom and why one version got each of its statuses."""
+    moves = store.profiles.transitions(profile_id)
+    if not moves:
+        raise not_found("profile", profile_id)
+    part = moves[paging.offset : paging.offset + paging.limit]
+    return page_of(part, len(moves), paging)
+
+
+@router.get(
+    "/{profile_id}/verifications",
+    summary="Every repeated measurement of a profile, oldest first",
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
+def profile_verifications(
+    store: StoreDependency, profile_id: ProfileId, paging: Annotated[Paging, Query()]
+) -> Page[ProfileVerification]:
+    """Return the held-out comparisons that were made after one version was published."""
+    if store.profiles.get(profile_id) is None:
+        raise not_found("profile", profile_id)
+    found = store.profiles.verifications(profile_id)
+    part = found[paging.offset : paging.offset + paging.limit]
+    return page_of(part, len(found), paging)

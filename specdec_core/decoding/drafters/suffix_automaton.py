@@ -120,5 +120,6 @@ def _recycling(config: SuffixAutomaton) -> TokenRecycling | None:
         num_nodes=config.fallback_nodes,
         max_depth=config.fallback_depth,
         update=config.update,
+        prompt_bigrams=config.prompt_bigrams,
         state_scope=config.state_scope,
     )

@@ -54,6 +54,8 @@ class Kernels:
             *(POINTER(structures.Model), POINTER(structures.Block), c_int64),
             *(POINTER(structures.Pass), c_int),
         )
+        self._read = library.specdec_read
+        self._read.argtypes, self._read.restype = (c_void_p, c_int64, c_int), c_int64
         for function in (self._linear, self._gated):
             function.restype = None
         self._forward.restype = c_int
@@ -73,6 +75,10 @@ class Kernels:
         rows = x.numel() // weight.inputs
         self._gated(x.data_ptr(), rows, weight, is_silu, out.data_ptr(), torch.get_num_threads())
         return out
+
+    def read(self, words: Tensor) -> int:
+        """Return the sum of contiguous int64 `words`: reads memory, to compare a pass with."""
+        return int(self._read(words.data_ptr(), words.numel(), torch.get_num_threads()))
 
     def forward(
         self,
@@ -138,10 +144,17 @@ def _compiler() -> tuple[str, str] | None:
     return None
 
 
+def _processor_flags() -> tuple[str, ...]:
+    """Flags for instructions that not every processor with bfloat16 ones has."""
+    has_lookups = torch.cpu.get_capabilities().get("avx512_vbmi", False)
+    return ("-mavx512vbmi",) if has_lookups else ()
+
+
 def _compiled(compiler: tuple[str, str], folder: Path) -> Path:
     """Return the library of this source, flags and compiler with its version in `folder`."""
     sources = sorted(_FOLDER.glob("*.?pp"))
-    digest = hashlib.sha256("\0".join((*compiler, *_FLAGS)).encode())
+    flags = (*_FLAGS, *_processor_flags())
+    digest = hashlib.sha256("\0".join((*compiler, *flags)).encode())
     for source in sources:
         digest.update(source.read_bytes())
     library = folder / f"{digest.hexdigest()[:16]}.so"
@@ -150,7 +163,7 @@ def _compiled(compiler: tuple[str, str], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = [compiler[0], *_FLAGS, str(_FOLDER / "forward.cpp"), "-o", str(made)]
+        command = [compiler[0], *flags, str(_FOLDER / "forward.cpp"), "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
         made.replace(library)
     return library

@@ -18,6 +18,7 @@ from specdec_core.models.linear import Linear
 from specdec_core.models.native import structures
 from specdec_core.models.native.build import Kernels
 from specdec_core.models.rotary import RotaryTable
+from specdec_core.models.taps import TapRecorder
 
 IntArray = NDArray[np.int32]
 
@@ -95,6 +96,7 @@ class Engine:
         positions: NDArray[np.int64],
         ancestors: Sequence[NDArray[np.bool_]],
         cache: KVCache,
+        recorder: TapRecorder | None = None,
     ) -> Tensor:
         """Run one pass for which `cache` has begun and return its logits ``[B, N, V]``.
 
@@ -104,6 +106,7 @@ class Engine:
             positions: Position ids ``[B, N]``.
             ancestors: Per sequence ``[n, M]``: which pending nodes each node of the pass sees.
             cache: The sequences' cache.
+            recorder: Takes the hidden states that it wants.
         """
         batch, nodes, _ = embedded.shape
         embedded = embedded.contiguous()
@@ -116,6 +119,7 @@ class Engine:
             *(table.data_ptr() for pair in tables for table in pair)
         )
         logits = embedded.new_empty((batch, nodes, self.arch.vocab_size))
+        taps = _tap_addresses(recorder, embedded, len(blocks)) if recorder is not None else None
         keys, values = cache.buffer
         slot_stride, batch_stride, head_stride = keys.stride()[:3]
         self.kernels.forward(
@@ -138,6 +142,7 @@ class Engine:
                 batch_stride=batch_stride,
                 head_stride=head_stride,
                 logits=logits.data_ptr(),
+                taps=ctypes.cast(taps, c_void_p) if taps is not None else None,
             ),
         )
         return logits
@@ -161,6 +166,16 @@ def visible_pending(
         # A stable sort moves the visible columns to the front and keeps their order.
         extra[row, :size, :num_pending] = length + np.argsort(~matrix, axis=1, kind="stable")
     return counts, extra
+
+
+def _tap_addresses(
+    recorder: TapRecorder, embedded: Tensor, num_blocks: int
+) -> ctypes.Array[c_void_p]:
+    """Return where each hidden state goes, that of the final norm last; null for most."""
+    addresses = (c_void_p * (num_blocks + 2))()
+    for tap, hidden in recorder.make_room(embedded).items():
+        addresses[tap] = hidden.data_ptr()  # the head's input is tap -1 and stands at the end
+    return addresses
 
 
 def _address(norm: RMSNorm | None) -> int | None:

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 typedef uint16_t bf16;
 
@@ -23,6 +24,13 @@ inline __m512 load(const bf16 *from) { return widen(_mm256_loadu_si256((const __
 inline __m256i narrow(__m512 values) { return (__m256i)_mm512_cvtneps_pbh(values); }
 
 inline void store(bf16 *to, __m512 values) { _mm256_storeu_si256((__m256i *)to, narrow(values)); }
+
+// A pair of inputs for all lanes.
+inline __m512bh both(const bf16 *pair) {
+    int32_t bits;
+    std::memcpy(&bits, pair, sizeof bits);
+    return (__m512bh)_mm512_set1_epi32(bits);
+}
 
 inline __m512 rounded(__m512 values) { return widen(narrow(values)); }
 

@@ -2,9 +2,7 @@
 
 #pragma once
 
-#include <cstring>
-
-#include "structures.hpp"
+#include "bytes.hpp"
 
 namespace {
 
@@ -23,9 +21,7 @@ inline void tile(const bf16 *x, int64_t stride, const bf16 *w, int64_t pairs, __
             if (ahead) _mm_prefetch(ahead + (k * J + j) * GROUP, _MM_HINT_T1);
         }
         for (int m = 0; m < M; ++m) {
-            int32_t pair;
-            std::memcpy(&pair, x + m * stride + 2 * k, sizeof pair);
-            const __m512bh input = (__m512bh)_mm512_set1_epi32(pair);
+            const __m512bh input = both(x + m * stride + 2 * k);
             for (int j = 0; j < J; ++j) acc[m][j] = _mm512_dpbf16_ps(acc[m][j], weight[j], input);
         }
     }
@@ -58,15 +54,20 @@ template <class Body> inline void for_tiles(int64_t rows, const Body &body) {
 // pays to fetch the next group during the last tile of this one.
 template <class Store>
 void product(const bf16 *x, int64_t rows, const Weight &w, Range groups, Store store) {
-    const int64_t size = w.inputs * GROUP;
+    const int64_t pairs = w.inputs / 2;
+    const int64_t size = w.is_int8 ? byte_size(pairs) : w.inputs * GROUP * sizeof(bf16);
     for (int64_t group = groups.first; group < groups.last; ++group) {
-        const bf16 *packed = w.packed + group * size;
+        const char *packed = static_cast<const char *>(w.packed) + group * size;
         for_tiles(rows, [&]<int M>(int64_t row) {
             const bool is_last = row + M == rows && group + 1 < groups.last;
             __m512 acc[M][2];
             for (auto &pair : acc) pair[0] = pair[1] = _mm512_setzero_ps();
-            tile<M, 2>(x + row * w.inputs, w.inputs, packed, w.inputs / 2, acc,
-                       is_last && rows >= AHEAD_ROWS ? packed + size : nullptr);
+            const char *ahead = is_last && rows >= AHEAD_ROWS ? packed + size : nullptr;
+            const bf16 *from = x + row * w.inputs;
+            if (w.is_int8)
+                byte_tile<M>(from, w.inputs, packed, pairs, acc, ahead);
+            else
+                tile<M, 2>(from, w.inputs, (const bf16 *)packed, pairs, acc, (const bf16 *)ahead);
             for (int m = 0; m < M; ++m) store(row + m, group, acc[m][0], acc[m][1]);
         });
     }

@@ -6,12 +6,15 @@
 
 extern "C" {
 
-// A weight [outputs, inputs], laid out [group][input pair][block][16 outputs][2 inputs].
+// A weight [outputs, inputs], laid out by groups of 32 outputs: [input pair][block of 16][16
+// outputs][2 inputs] in bfloat16. With 8 bits, runs of up to 64 inputs with their scales behind:
+// [input pair][4][block of 16][4 outputs][2 inputs] in sign and magnitude, [32] in float32.
 struct Weight {
-    const bf16 *packed;
+    const void *packed;
     const bf16 *bias;  // [outputs], interleaved as the packed outputs are; may be null
     int64_t outputs;
     int64_t inputs;  // even
+    int64_t is_int8;
 };
 
 struct Attention {
@@ -58,6 +61,9 @@ struct Pass {
     bf16 *keys, *values;            // slot 0, sequence 0
     int64_t slot_stride, batch_stride, head_stride;  // elements
     bf16 *logits;                   // [rows, vocabulary]
+    // Where hidden states [rows, hidden] go: in front of each block, behind the last, and normed
+    // for the head; null for those not wanted, null as a whole for none.
+    bf16 *const *taps;
 };
 
 }  // extern "C"

@@ -13,6 +13,7 @@ class Weight(Structure):
         ("bias", c_void_p),
         ("outputs", c_int64),
         ("inputs", c_int64),
+        ("is_int8", c_int64),
     )
 
 
@@ -88,4 +89,5 @@ class Pass(Structure):
         ("batch_stride", c_int64),
         ("head_stride", c_int64),
         ("logits", c_void_p),
+        ("taps", c_void_p),
     )

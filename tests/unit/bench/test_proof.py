@@ -10,6 +10,8 @@ from specdec_core.bench.proof import level_reached
     [
         ([], "float64", {}, "exact"),
         ([], "bfloat16", {}, "up-to-ties"),
+        ([], "float64-int8", {}, "exact"),
+        ([], "bfloat16-int8", {}, "up-to-ties"),
         (["tie"], "float64", {}, "up-to-ties"),
         (["tie", "tie"], "bfloat16", {}, "up-to-ties"),
         (["tie", "defect", "unknown"], "bfloat16", {}, "defect"),

@@ -68,7 +68,9 @@ def test_both_spec_bench_presets_compare_the_same_methods_at_two_sizes():
 
 
 def test_unknown_presets_list_those_there_are():
-    with pytest.raises(ConfigError, match="'spec' is unknown: choose one of spec-bench, spec-bench-paper, "):
+    with pytest.raises(
+        ConfigError, match="'spec' is unknown: choose one of spec-bench, spec-bench-paper, "
+    ):
         benchmark_config({"preset": "spec"})
 
 

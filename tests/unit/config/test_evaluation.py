@@ -31,6 +31,7 @@ def test_key_is_a_sha256_in_hex():
     [
         {"target_identity": "id-b"},
         {"dtype": "float32"},
+        {"dtype": "bfloat16-int8"},
         {"kernels": "torch"},
         {"skip": ""},
         {"drafter": NoDrafter()},

@@ -215,3 +215,18 @@ def test_rows_nobody_asked_for_are_not_ranked(monkeypatch):
     decode(table_view(COUNTING, 10), [0], ChainDrafter(counting_chain), 6)
     with pytest.raises(AssertionError, match="a ranking was computed"):
         decode(table_view(COUNTING, 10), [0], ChainDrafter(counting_chain), 6, num_top_k=1)
+
+
+def test_every_new_token_is_told_at_once_by_request():
+    told = []
+    drafters = [ChainDrafter(counting_chain), make_drafter(NoDrafter())]
+    generate(
+        table_view(COUNTING, 10),
+        [[0], [5]],
+        drafters,
+        max_new_tokens=4,
+        eos_ids=(7,),
+        on_commit=lambda index, tokens: told.append((index, tokens)),
+    )
+    # Prefills first; then the first accepts all that is left, the second goes on to its stop token.
+    assert told == [(0, (1,)), (1, (6,)), (0, (2, 3, 4)), (1, (7,))]

@@ -150,6 +150,7 @@ REQUEST = {"prompts": [[0]], "drafters": [NONE], "max_new_tokens": 4, "eos_ids":
         ({"drafters": [needing(max_drafting=2, top_k=1)]}, "2 drafting .* for 0 candidates"),
         ({"drafters": [needing(max_nodes=1, max_drafting=2)]}, "2 drafting nodes.* of 0 ids"),
         ({"drafters": [needing(max_nodes=1, rows="path")]}, "rows=path, .* ask for top_k"),
+        ({"drafters": [needing(taps=(0, 3))]}, r"\[3\] were asked of a target with 2 blocks"),
         ({"prompts": [[0] * 29]}, "29 tokens and 4 new ones exceed the target's 32 positions"),
     ],
 )
@@ -159,6 +160,21 @@ def test_requests_that_cannot_work_are_refused_before_any_forward(change, messag
     with pytest.raises(ConfigError, match=message):
         generate(view, request.pop("prompts"), request.pop("drafters"), **request)
     assert view.num_forwards == 0
+
+
+class ShowsNothing:
+    """A target that is a view in all but its hidden states."""
+
+    def __init__(self, view):
+        self.vocab_size, self.max_positions = view.vocab_size, view.max_positions
+        self.new_cache, self.prefill, self.forward = view.new_cache, view.prefill, view.forward
+
+
+def test_a_drafter_that_wants_hidden_states_needs_a_target_that_shows_them():
+    view = ShowsNothing(table_view(COUNTING, 10))
+    assert decode(view, [0], NONE, 3).token_ids == (1, 2, 3)
+    with pytest.raises(ConfigError, match=r"states \[1\], but ShowsNothing shows none"):
+        decode(view, [0], needing(taps=(1,)), 3)
 
 
 def test_the_longest_request_that_fits_is_served():

@@ -36,15 +36,14 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_every_field_of_a_search_has_a_flag() -> None:
-    flags = {
-        name: "1" for name in SearchConfig.model_fields if name not in {"domain", "protect_ends"}
-    }
+    switches = {"protect_ends", "activate"}
+    flags = {name: "1" for name in SearchConfig.model_fields if name not in {"domain", *switches}}
     argv = [
         part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
-    args = build_parser().parse_args(["search", "qa", *argv, "--no-protect-ends"])
+    args = build_parser().parse_args(["search", "qa", *argv, "--no-protect-ends", "--no-activate"])
     given = given_flags(args, SearchConfig, {"domain"})
-    assert given == {**flags, "protect_ends": False}
+    assert given == {**flags, "protect_ends": False, "activate": False}
 
 
 def test_absent_flags_are_not_given() -> None:
@@ -180,3 +179,19 @@ def test_models_are_prepared_one_after_the_other(
 def test_unknown_packaged_model_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["models", "prepare", "pypi:none"]) == 2
     assert "packaged model 'none' is unknown: choose one of gemma3-270m" in capsys.readouterr().err
+
+
+def test_methods_and_what_they_combine_with_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = []
+    for argv in (["methods"], ["methods", "--features"], ["methods", "rest"]):
+        assert execute([*argv, "--json"]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    methods, features, options = documents
+    names = [row["method"] for row in features]
+    assert names == [row["method"] for row in methods]
+    by_name = dict(zip(names, features, strict=True))
+    assert by_name["`rest`"]["datastore"] == "required"
+    assert by_name["`none`"]["proposes"] == "nothing"
+    assert "datastore" in {row["option"] for row in options}
+    assert execute(["methods", "rest", "--features"]) == 2
+    assert "leave out the method, or the flag" in capsys.readouterr().err

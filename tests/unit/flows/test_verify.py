@@ -41,7 +41,9 @@ def flags(target: str) -> list[str]:
     return [*common, "--num-items", "2", "--max-new-tokens", "24"]
 
 
-@pytest.mark.parametrize(("dtype", "level"), [("float64", "exact"), ("float32", "up-to-ties")])
+@pytest.mark.parametrize(
+    ("dtype", "level"), [("float64", "exact"), ("float32", "up-to-ties"), ("float64-int8", "exact")]
+)
 def test_the_level_reached_depends_on_the_type(
     target: str, capsys: pytest.CaptureFixture[str], dtype: str, level: str
 ) -> None:
@@ -50,6 +52,17 @@ def test_the_level_reached_depends_on_the_type(
     certificates = {cell["drafter"]: cell["certificate"] for cell in report["cells"]}
     assert certificates["prompt-lookup"]["level"] == level
     assert certificates["prompt-lookup"]["num_identical"] == 2
+
+
+def test_weights_of_8_bits_are_called_lossy_beside_figures_and_proof(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [flag for flag in flags(target) if flag != "--json"]
+    command = ["bench", "--methods", "prompt-lookup", "--verify", *asked]
+    assert execute([*command, "--dtype", "float32-int8"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "(float32, int8 weights (lossy)): 2 items per domain" in printed
+    assert "decoding, float32, int8 weights (lossy)" in printed
 
 
 def test_a_lossy_rule_is_called_so(target: str, capsys: pytest.CaptureFixture[str]) -> None:

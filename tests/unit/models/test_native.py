@@ -13,6 +13,7 @@ from specdec_core.models.architecture import architecture_of
 from specdec_core.models.loading import load_target
 from specdec_core.models.native.build import find_kernels
 from specdec_core.models.reference import resolve_model
+from specdec_core.models.taps import HEAD_INPUT
 from specdec_core.models.target import Target
 from specdec_core.models.tiny import FAMILIES, tiny_library_model, write_tiny_checkpoint
 from specdec_core.profiling.hardware import describe_hardware
@@ -44,7 +45,7 @@ class Weights(dict):
         return self[name].detach()
 
 
-def make_target(model, kernels, dtype=torch.bfloat16):
+def make_target(model, kernels, dtype=torch.bfloat16, *, is_int8=False):
     arch = architecture_of(model.config)
     weights = Weights({name: tensor.to(dtype) for name, tensor in model.state_dict().items()})
     place = torch.device("cpu")
@@ -55,6 +56,7 @@ def make_target(model, kernels, dtype=torch.bfloat16):
         dtype=dtype,
         device=place,
         identity="tiny",
+        has_int8_weights=is_int8,
         kernels=kernels,
     )
 
@@ -70,13 +72,17 @@ TREES = [
 ]
 
 
+STORAGE = pytest.mark.parametrize("is_int8", [False, True], ids=["bfloat16", "int8"])
+
+
+@STORAGE
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ragged_batch_of_trees_is_as_close_to_float64_as_torch_kernels(family, kernels):
+def test_ragged_batch_of_trees_is_as_close_to_float64_as_torch_kernels(family, is_int8, kernels):
     model = tiny_library_model(family, dtype="bfloat16", **SIZES)
     targets = {
-        "own": make_target(model, kernels),
-        "torch": make_target(model, None),
-        "exact": make_target(model, None, torch.float64),
+        "own": make_target(model, kernels, is_int8=is_int8),
+        "torch": make_target(model, None, is_int8=is_int8),
+        "exact": make_target(model, None, torch.float64, is_int8=is_int8),
     }
     assert targets["own"].engine is not None
     assert targets["torch"].engine is None
@@ -92,10 +98,12 @@ def test_ragged_batch_of_trees_is_as_close_to_float64_as_torch_kernels(family, k
     assert error["own"].max() < 2 * error["torch"].max()
 
 
+@STORAGE
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_do_not_depend_on_what_else_is_in_the_pass(family, kernels):
+def test_logits_do_not_depend_on_what_else_is_in_the_pass(family, is_int8, kernels):
     """Bit for bit: every node's logits are those of its path fed alone, token by token."""
-    view = make_target(tiny_library_model(family, dtype="bfloat16", **SIZES), kernels).view()
+    model = tiny_library_model(family, dtype="bfloat16", **SIZES)
+    view = make_target(model, kernels, is_int8=is_int8).view()
     prompts = [random_tokens(1, 5), random_tokens(2, 37), random_tokens(4, 16)]
     cache = view.new_cache(3, 64)
     view.prefill(prompts, cache)
@@ -121,11 +129,13 @@ def test_sizes_the_kernels_do_not_know_run_on_torch(kernels):
     assert make_target(model, kernels).engine is None
 
 
+@STORAGE
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("is_lent", [False, True], ids=["own-cache", "dense-cache"])
-def test_a_tree_run_in_parts_has_the_logits_of_the_whole(family, is_lent, kernels):
+def test_a_tree_run_in_parts_has_the_logits_of_the_whole(family, is_lent, is_int8, kernels):
     """Bit for bit, on a sparse view with a cache of its own and on one that borrows the dense's."""
-    target = make_target(tiny_library_model(family, dtype="bfloat16", **SIZES), kernels)
+    model = tiny_library_model(family, dtype="bfloat16", **SIZES)
+    target = make_target(model, kernels, is_int8=is_int8)
     skip = SkipConfig.parse("a0,m2")
     host = target.view() if is_lent else target.view(skip)
     view = host.sparser(skip) if is_lent else host
@@ -169,3 +179,37 @@ def test_the_caller_says_whether_own_kernels_may_run(tmp_path, kernels):
         assert (target.engine is not None) is native
         described = describe_hardware(target.device, has_own_kernels=native)
         assert described.endswith("own bfloat16 kernels" if native else "torch kernels")
+
+
+@pytest.mark.parametrize("skip", ["", "0", "2", "1,a2", "a0,m2"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_states_are_those_the_logits_come_from(family, skip, kernels):
+    model = tiny_library_model(family, dtype="bfloat16", **SIZES)
+    targets = {
+        "own": make_target(model, kernels),
+        "torch": make_target(model, None),
+        "exact": make_target(model, None, torch.float64),
+    }
+    trees, states = TREES[:2], {}
+    for name, target in targets.items():
+        view = target.view(SkipConfig.parse(skip))
+        caches = [view.new_cache(2, 64) for _ in range(2)]
+        for cache in caches:
+            view.prefill([random_tokens(1, 5), random_tokens(2, 37)], cache)
+        logits, hidden = view.forward_tapped(trees, caches[0], (HEAD_INPUT, 3, 0, 1, 2))
+        plain = view.forward(trees, caches[1])
+        states[name] = torch.cat([hidden[row, : len(tree)] for row, tree in enumerate(trees)])
+        for found in (logits, target.head(hidden[:, :, 0].contiguous())):
+            for row, tree in enumerate(trees):
+                assert torch.equal(found[row, : len(tree)], plain[row, : len(tree)])
+        normed = target.final_norm(states[name][:, 1])
+        torch.testing.assert_close(normed, states[name][:, 0], rtol=2**-7, atol=1e-6)
+    assert torch.equal(states["own"][:, 2], states["torch"][:, 2])  # the embeddings
+    error = {name: (states[name].double() - states["exact"]).abs() for name in ("own", "torch")}
+    own, other = (error[name].mean((0, 2)) for name in ("own", "torch"))  # per tap
+    assert (own <= 1.5 * other).all(), (own, other)
+
+
+def test_reading_memory_sums_every_word_once(kernels):
+    words = torch.arange(-5, 1000, dtype=torch.int64)
+    assert kernels.read(words) == 999 * 1000 // 2 - 15

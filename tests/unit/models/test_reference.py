@@ -144,7 +144,9 @@ def test_devices_that_are_not_there_are_named(checkpoint, tmp_path, device, mess
 
 def test_unknown_dtype_is_named(checkpoint, tmp_path):
     resolved = resolve_model(f"path:{checkpoint}", tmp_path / "cache")
-    with pytest.raises(ConfigError, match="dtype 'int8' is unknown: choose one of float32"):
+    with pytest.raises(
+        ConfigError, match=r"dtype 'int8' is unknown: choose one of float32.*bfloat16-int8"
+    ):
         load_target(resolved, dtype="int8", device="cpu")
 
 

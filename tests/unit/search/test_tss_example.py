@@ -13,6 +13,7 @@ from specdec_core.search.advice import (
     near_misses,
     needed_tolerance,
 )
+from specdec_core.search.objectives import BothGains, Tolerances
 from specdec_core.search.tss import Failure, Score, SearchOutcome, TssSearch
 from specdec_core.skip import SkipConfig, SkipUnit
 
@@ -37,9 +38,8 @@ UNITS = tuple(SkipUnit(layer) for layer in (1, 2, 3, 4))
 
 
 def make(epsilon: float, beam: int = 2, depth: int = 3) -> TssSearch:
-    return TssSearch(
-        UNITS, beam=beam, depth=depth, epsilon_acceptance=epsilon, epsilon_metric=epsilon
-    )
+    objective = BothGains(Tolerances(epsilon, epsilon))
+    return TssSearch(UNITS, beam=beam, depth=depth, objective=objective)
 
 
 def run(search: TssSearch, table: dict[str, tuple[float, float | None]] | None = None) -> list[str]:
@@ -147,7 +147,7 @@ def test_small_dense_metric_uses_the_plain_difference() -> None:
 
 def test_without_metric_acceptance_alone_decides() -> None:
     table = {name: (a, None) for name, (a, _) in TABLE.items()}
-    search = TssSearch(UNITS, beam=2, depth=2, epsilon_acceptance=0.0, epsilon_metric=0.5)
+    search = TssSearch(UNITS, beam=2, depth=2, objective=BothGains(Tolerances(0.0, 0.5)))
     run(search, table)
     outcome = search.outcome()
     assert str(outcome.answer.skip) == "2,4"
@@ -221,7 +221,7 @@ def test_halves_of_one_layer_meet_as_a_block() -> None:
     units = [u for layer in (1, 2) for u in SkipConfig.parse(f"a{layer}").units] + [
         u for layer in (1, 2) for u in SkipConfig.parse(f"m{layer}").units
     ]
-    search = TssSearch(units, beam=4, depth=2, epsilon_acceptance=-1, epsilon_metric=-1)
+    search = TssSearch(units, beam=4, depth=2, objective=BothGains())
     for _ in range(2):
         for skip in search.pending():
             search.tell(skip, Score(2.0, 0.5))

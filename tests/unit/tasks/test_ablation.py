@@ -77,16 +77,17 @@ def test_a_curve_needs_two_points_and_finds_the_default_under_its_short_name() -
     assert sweep_curves(report({"ptd": figures(1.0, 1.0, 1.0)})) == ()
 
 
-def test_at_equal_overhead_the_first_curve_is_interpolated_at_the_others_points() -> None:
+def test_at_equal_overhead_both_fronts_are_read_at_the_others_points() -> None:
     ptd, lookahead, self_draft = OVERHEAD_CURVES
     methods = {
         # PTD: 2.0 tokens per step at 40 nodes, 3.0 at 80.
         ptd.methods[0]: figures(30.0, 10.0, 2.0),
         ptd.methods[1]: figures(50.0, 30.0, 3.0),
-        # At 60 nodes PTD has 2.5, at 80 it has 3.0; 200 nodes lie outside.
+        # At 60 nodes PTD has 2.5 and this 2.0. At 80 PTD has 3.0; the setting of 2.0 there is below
+        # the front from 60 to 200 nodes, which has 2.0 + 20 / 140 * 3.5. 200 lies outside PTD's.
         lookahead.methods[0]: figures(40.0, 20.0, 2.0),
         lookahead.methods[1]: figures(40.0, 40.0, 2.0),
-        lookahead.methods[2]: figures(100.0, 100.0, 9.0),
+        lookahead.methods[2]: figures(100.0, 100.0, 5.5),
         self_draft.methods[0]: figures(1.0, 1.0, 1.1),
         self_draft.methods[1]: figures(2.0, 1.0, 1.2),
     }
@@ -94,7 +95,7 @@ def test_at_equal_overhead_the_first_curve_is_interpolated_at_the_others_points(
     assert [curve.sweep.name for curve in curves] == ["ptd", "lookahead", "self-draft"]
     (compared,) = at_equal_overhead(curves)
     assert (compared.name, compared.nodes) == ("Lookahead", (60.0, 80.0))
-    assert compared.ratio == pytest.approx((1.25 + 1.5) / 2)
+    assert compared.ratio == pytest.approx((2.5 / 2.0 + 3.0 / 2.5) / 2)
 
 
 def test_without_ptd_nothing_is_compared() -> None:

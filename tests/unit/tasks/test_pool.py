@@ -129,6 +129,10 @@ def test_how_runs_end() -> None:
     assert end_status(SearchCancelledError("x")) == "cancelled"
     assert end_status(KeyboardInterrupt()) == "cancelled"
     assert end_status(ValueError("x")) == "failed"
+    assert end_status(SystemError("a result with an exception set")) == "failed"
+    with pytest.raises(SystemError) as caught:
+        raise SystemError("a result with an exception set") from KeyboardInterrupt()
+    assert end_status(caught.value) == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_dtype_is_the_checkpoints_own_unless_given(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(outer))
     assert resolve_dtype("auto", tmp_path) == "bfloat16"
     assert resolve_dtype("float32", tmp_path) == "float32"
+    assert resolve_dtype("bfloat16-int8", tmp_path) == "bfloat16-int8"
     with pytest.raises(ConfigError, match="dtype 'int8' is not supported"):
         resolve_dtype("int8", tmp_path)
     (tmp_path / "config.json").write_text("{}")

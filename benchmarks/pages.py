@@ -1,0 +1,214 @@
+"""Tables of README and docs/measured.md, written from the stored results and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.common import RESULTS
+from benchmarks.suites import SPEC_BENCH
+
+Figures = Mapping[str, Any]
+_ROOT = RESULTS.parents[1]
+README = _ROOT / "README.md"
+PAGE = _ROOT / "docs" / "measured.md"
+_BEGIN, _END = "<!-- figures: python -m benchmarks.pages -->", "<!-- end of figures -->"
+_MODELS = {"pypi:smollm2-135m": "SmolLM2 135M", "pypi:gemma3-270m": "Gemma 3 270M"}
+_OWN = "speedup_over_autoregressive"
+_LOOKUP = "speedup_over_library_prompt_lookup"
+
+
+def load_results() -> dict[str, Any]:
+    """Return the figures of every stored benchmark by name."""
+    documents = (json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json")))
+    return {document["benchmark"]: document["figures"] for document in documents}
+
+
+def readme_with_figures(text: str, results: Figures) -> str:
+    """Return the README with the table between its two marks made anew.
+
+    Raises:
+        ValueError: if the marks are missing.
+    """
+    before, has_begin, rest = text.partition(_BEGIN)
+    _, has_end, after = rest.partition(_END)
+    if not has_begin or not has_end:
+        raise ValueError(f"README needs the lines {_BEGIN!r} and {_END!r} around its table")
+    rows = [row for part in (_loops, _methods, _llama_cpp, _system) for row in part(results)]
+    table = _table(("what", "figure", "95 % interval", "file"), rows)
+    return f"{before}{_BEGIN}\n{table}\n{_END}{after}"
+
+
+def measured_page(results: Figures) -> str:
+    """Return docs/measured.md: what README's table summarises, cell by cell."""
+    methods = results["methods"]
+    sections = [
+        "# Measured\n",
+        "Made by `python -m benchmarks.pages` from the files under `benchmarks/results/`, which\n"
+        "say on what machine, from which commit and by which command each was measured. Ratios\n"
+        "are of tokens per second, side by side in one run, with 95 % bootstrap intervals.\n",
+    ]
+    for model, figures in methods.items():
+        sections += _method_tables(_MODELS.get(model, model), figures)
+    for model, figures in results["forward"].items():
+        sections += [f"## Step time by nodes, {_MODELS.get(model, model)} (forward.json)\n"]
+        sections += [_step_table(figures)]
+    return "\n".join(sections)
+
+
+def update() -> None:
+    """Write both files."""
+    results = load_results()
+    README.write_text(readme_with_figures(README.read_text(), results))
+    PAGE.write_text(measured_page(results))
+
+
+def _loops(results: Figures) -> Iterator[Sequence[str]]:
+    for model, name in _MODELS.items():
+        ratio = results["autoregressive"][model]["speedup_over_library"]
+        yield (
+            f"our plain loop over `transformers` greedy, {name}",
+            *_ratio(ratio),
+            "`autoregressive.json`",
+        )
+
+
+def _methods(results: Figures) -> Iterator[Sequence[str]]:
+    for model, name in _MODELS.items():
+        figures = results["methods"][model]
+        means = figures["mean_over_spec_bench"]
+        best = _best({method: mean[_OWN] for method, mean in means.items()})
+        title = f"`{best}`, {name}, mean of the six Spec-Bench suites"
+        yield f"{title}, over our plain loop", *_ratio(means[best][_OWN]), "`methods.json`"
+        yield "the same, over `transformers` prompt lookup", *_ratio(means[best][_LOOKUP]), ""
+        for suite in ("summarization", "gsm8k"):
+            cell = figures["cells"][suite][best][_OWN]
+            yield f"the same, {suite} alone, over our plain loop", *_ratio(cell), ""
+
+
+def _llama_cpp(results: Figures) -> Iterator[Sequence[str]]:
+    figures = results["llama_cpp"]
+    means = {
+        method: mean
+        for method, mean in figures["mean_over_spec_bench"].items()
+        if not method.startswith("llama.cpp")
+    }
+    best = _best({method: mean["speedup_over_llama_cpp"] for method, mean in means.items()})
+    for method in ("none", best):
+        title = "our plain loop" if method == "none" else f"`{method}`"
+        greedy = means[method]["speedup_over_llama_cpp"]
+        yield (
+            f"{title} over llama.cpp greedy, SmolLM2, six suites",
+            *_ratio(greedy),
+            "`llama_cpp.json`",
+        )
+    lookup = means[best]["speedup_over_llama_cpp_prompt_lookup"]
+    yield "the same over llama.cpp's prompt lookup", *_ratio(lookup), ""
+
+
+def _system(results: Figures) -> Iterator[Sequence[str]]:
+    time_ratio = results["orchestration"]["time_ratio"]
+    yield (
+        "evaluations through Ray, SQL, Optuna and MLflow over bare ones, seconds",
+        *_ratio(time_ratio),
+        "`orchestration.json`",
+    )
+    for name, modes in results["batching"].items():
+        replay = modes["batch 16, replay"]
+        low, high = replay["share_range"]
+        yield (
+            f"selection evaluation in one batch over batch 1, seconds, {name.partition(':')[2]}",
+            f"{replay['share_of_batch_1']:.2f}",
+            f"{low:.2f} to {high:.2f} (range)",
+            "`batching.json`",
+        )
+    search = results["search"]
+    yield (
+        "`make search` after set-up, and again",
+        f"{search['make_search_s']:.0f} s, {search['second_make_search_s']:.0f} s",
+        "",
+        "`search.json`",
+    )
+
+
+def _method_tables(name: str, figures: Figures) -> Iterator[str]:
+    means, cells = figures["mean_over_spec_bench"], figures["cells"]
+    measured = (
+        f"{figures['requests_per_suite']} requests of {figures['new_tokens']} tokens per suite"
+    )
+    yield f"## Methods on {name} (methods.json, {measured})\n"
+    yield "Speed over our own plain loop; the mean is that of the six Spec-Bench suites.\n"
+    yield _table(
+        ("method", "mean", "over library greedy", "over library lookup", *cells),
+        [
+            (
+                f"`{method}`",
+                _with_interval(mean[_OWN]),
+                f"{mean['speedup_over_library_greedy']['estimate']:.2f}",
+                f"{mean[_LOOKUP]['estimate']:.2f}",
+                *(f"{cell[method][_OWN]['estimate']:.2f}" for cell in cells.values()),
+            )
+            for method, mean in means.items()
+        ],
+    )
+    yield (
+        "Tokens per step (decoding efficiency) by suite; drafting's share of decode time over the\n"
+        "six suites; outputs identical to the plain loop's.\n"
+    )
+    yield _table(
+        ("method", "draft share", "identical", *cells),
+        [
+            (
+                f"`{method}`",
+                _draft_share(cells, method),
+                _identical(cells, method),
+                *(f"{cell[method]['decoding_efficiency'] or 1:.2f}" for cell in cells.values()),
+            )
+            for method in means
+        ],
+    )
+
+
+def _draft_share(cells: Figures, method: str) -> str:
+    shares = [cells[suite][method]["share_of_decode_time"]["draft"] for suite in SPEC_BENCH]
+    return f"{sum(shares) / len(shares):.1%}"
+
+
+def _identical(cells: Figures, method: str) -> str:
+    proofs = [cell[method]["certificate"] for cell in cells.values()]
+    same = sum(proof["num_identical"] for proof in proofs)
+    return f"{same} of {sum(proof['num_requests'] for proof in proofs)}"
+
+
+def _step_table(figures: Figures) -> str:
+    steps = {name: value for name, value in figures.items() if name.endswith(" nodes")}
+    columns = list(next(iter(steps.values())))
+    return _table(
+        ("nodes", *(column.replace("_", " ") for column in columns)),
+        [
+            (name.removesuffix(" nodes"), *(f"{step[column]:.2f}" for column in columns))
+            for name, step in steps.items()
+        ],
+    )
+
+
+def _best(ratios: Mapping[str, Figures]) -> str:
+    return max(ratios, key=lambda method: ratios[method]["estimate"])
+
+
+def _ratio(ratio: Figures) -> tuple[str, str]:
+    return f"{ratio['estimate']:.2f}", f"{ratio['low']:.2f} to {ratio['high']:.2f}"
+
+
+def _with_interval(ratio: Figures) -> str:
+    return "{} ({})".format(*_ratio(ratio))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    update()

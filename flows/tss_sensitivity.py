@@ -1,0 +1,47 @@
+"""The flow `tss-sensitivity`: one search at several tolerances, and what each of them adds."""
+
+from __future__ import annotations
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from flows.runs import run_name
+from flows.sweeps import run_and_show
+from specdec_core.config.domains import sensitivity_config
+from specdec_core.config.search import StrategyName, UnitChoice
+
+
+@flow(name="tss-sensitivity", flow_run_name=lambda: run_name("domain", "target"))
+def tss_sensitivity(
+    domain: str = "translation",
+    tolerances: list[float] | None = None,
+    target: str | None = None,
+    drafter: str | None = None,
+    strategy: StrategyName | None = None,
+    units: UnitChoice | None = None,
+    tolerance: float | None = None,
+    tolerance_acceptance: float | None = None,
+    tolerance_metric: float | None = None,
+    beam: int | None = None,
+    depth: int | None = None,
+    num_selection: int | None = None,
+    num_heldout: int | None = None,
+    protect_ends: bool | None = None,
+    max_new_tokens: int | None = None,
+    batch_size: int | None = None,
+    suite: str | None = None,
+    seed: int | None = None,
+    dtype: str | None = None,
+    num_draws: int | None = None,
+    sparsity_weight: float | None = None,
+    retry_failed: bool | None = None,
+) -> State[str]:
+    """Search at the base tolerances, then at each of `tolerances`; see SensitivityConfig.
+
+    A parameter that is not given takes the default of the domain. Nothing is published. The state
+    carries the id of the stored run; its message is the result in one sentence.
+    """
+    given = dict(locals())  # the parameters, as nothing else has been assigned yet
+    del given["retry_failed"]
+    config = sensitivity_config(given.pop("domain"), given)
+    return run_and_show(config, retries_failed=bool(retry_failed))

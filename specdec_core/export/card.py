@@ -1,0 +1,80 @@
+"""The model card of an exported checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from specdec_core.models.reference import ModelRef, ResolvedModel
+
+
+class CardFigure(NamedTuple):
+    """One row of the card's table, as text."""
+
+    name: str
+    dense: str
+    sparse: str
+    change: str
+
+
+def model_card(
+    model: ResolvedModel,
+    exported: Mapping[str, Any],
+    figures: Iterable[CardFigure],
+    notes: Iterable[str],
+) -> str:
+    """Return the card of what `ExportedCheckpoint` describes, with what was measured."""
+    check = exported["check"]
+    lines = [
+        *_front_matter(model),
+        f"# {model.reference} without {exported['skip']}",
+        "",
+        f"Made by specdec-lab from `{model.reference}` (content {model.identity[:12]}). These "
+        "files are modified: parts of the model are left out, nothing was trained afterwards.",
+        "",
+        *_left_out(exported),
+        "",
+        f"Checked when it was written, after prompts of {_and(check['prompt_tokens'])} tokens in "
+        f"float32: logits equal those of the sparse view bit by bit in the same engine, and "
+        f"those of `transformers` differ by at most {check['largest_difference']:.2g} of "
+        f"{check['largest_logit']:.3g}.",
+    ]
+    if not check["crosses_windows"]:
+        lines.append("No prompt was longer than the sliding windows.")
+    lines += ["", *_table(list(figures)), *notes, "", "## Licence", ""]
+    terms = model.licence or "The terms of the original model apply to these files as well"
+    return "\n".join([*lines, f"{terms}.", ""])
+
+
+def _front_matter(model: ResolvedModel) -> list[str]:
+    ref = ModelRef.parse(model.reference)
+    base = [f"base_model: {ref.name}"] if ref.scheme == "hf" else []
+    return ["---", "library_name: transformers", *base, "tags:", "- layer-skip", "---", ""]
+
+
+def _left_out(exported: Mapping[str, Any]) -> list[str]:
+    blocks, halves = exported["removed_blocks"], exported["zeroed_halves"]
+    lines = []
+    if blocks:
+        lines.append(
+            f"- Removed blocks of the original (0-based): {_and(blocks)}; {exported['num_layers']} "
+            "are left, numbered anew, each with its own attention type."
+        )
+    if halves:
+        lines.append(
+            f"- Skipped halves (a attention, m MLP): {_and(halves)}. Plain `transformers` cannot "
+            "leave half a block out, so their output projections are zero: the outputs are those "
+            "of the sparse model, the time and memory of these halves are not saved."
+        )
+    return lines
+
+
+def _table(figures: list[CardFigure]) -> list[str]:
+    if not figures:
+        return ["Nothing was measured for this card.", ""]
+    head = ["## Measured", "", "| figure | dense | this | change |", "| --- | --- | --- | --- |"]
+    return [*head, *(f"| {' | '.join(figure)} |" for figure in figures), ""]
+
+
+def _and(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))

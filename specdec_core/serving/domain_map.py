@@ -1,0 +1,73 @@
+"""The domain map: one file that says what each domain skips, for one model and drafter."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field, field_validator
+
+from specdec_core.config.base import Record
+from specdec_core.serving.profile import ServedProfile
+
+
+class DomainEntry(Record):
+    """One domain: what it skips, and the figures that speak for it."""
+
+    skip: tuple[int | str, ...] = Field(description="0-based blocks, or halves such as 'a13'")
+    A: float | None = Field(None, description="acceptance length with the skip set")
+    M: float | None = Field(None, description="task metric with the skip set")
+    A0: float | None = Field(None, description="acceptance length of the dense target")
+    M0: float | None = Field(None, description="task metric of the dense target")
+    eps: tuple[float, float] | None = Field(
+        None, description="signed relative tolerances on acceptance and metric"
+    )
+    sel_ids: tuple[str, ...] = Field((), description="items of the selection")
+    status: str = Field(description="'validated' or 'active' where it may be used")
+
+    @property
+    def skip_text(self) -> str:
+        """The skip set as text."""
+        return ",".join(map(str, self.skip))
+
+
+class DomainMap(Record):
+    """What the domains of one model and drafter skip; a domain without an entry is dense.
+
+    Source: TSS (domain map); identity and type are ours.
+    """
+
+    # Files of later versions may say more about a domain's origin.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str = Field(min_length=1, description="model reference or identity")
+    model_identity: str = Field("", description="content hash of the model's files, if known")
+    dtype: str = Field("", description="type the profiles were validated in, if known")
+    drafter: str
+    num_layers: int = Field(ge=1)
+    created_by: str = Field("", description="revision of the code that wrote it")
+    default: tuple[int | str, ...] = ()
+    domains: dict[str, DomainEntry]
+
+    @field_validator("default")
+    @classmethod
+    def _default_is_dense(cls, default: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        if default:
+            raise ValueError(
+                f"default skips {list(default)}: unknown domains run dense, so it must be []"
+            )
+        return default
+
+    def profile(self, domain: str, label: str) -> ServedProfile | None:
+        """Return the profile of `domain` under `label`, or None where it has no entry."""
+        entry = self.domains.get(domain)
+        if entry is None:
+            return None
+        return ServedProfile(
+            label=label,
+            domain=domain,
+            target=self.model,
+            target_identity=self.model_identity,
+            dtype=self.dtype,
+            drafter=self.drafter,
+            num_layers=self.num_layers,
+            skip=entry.skip_text,
+            status=entry.status,
+        )

@@ -1,0 +1,270 @@
+"""Several searches under one evaluator: strategies side by side, or tolerances in turn.
+
+All share workers, memo and one held-out comparison, in which every answer is timed in turns with
+the dense target. No profile is published: that is what a search is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from db.store import Store
+from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.search import (
+    NEED_METRIC,
+    CompareConfig,
+    SearchConfig,
+    SensitivityConfig,
+)
+from specdec_core.config.settings import Settings
+from specdec_core.errors import ConfigError
+from tasks.dispatch import Dispatcher
+from tasks.driver import SearchDriver, measure_heldout
+from tasks.heldout import HeldoutPlan, plan_heldout
+from tasks.jobs import StopCheck
+from tasks.mirrored import report_metrics
+from tasks.plan import Plan, plan_search
+from tasks.pool import PoolFactory
+from tasks.prepare import Preparer, prepare
+from tasks.report import OnProgress, SearchCosts
+from tasks.run_rows import start_run
+from tasks.runtime import LogLine, run_log
+from tasks.search import open_study
+from tasks.sinks import NullTracker, Tracker, mirrored_run
+from tasks.step_time import StepTimes, step_times
+from tasks.sweep_compose import Searched, compose_sweep
+from tasks.sweep_report import SweepKind, SweepReport
+
+logger = logging.getLogger(__name__)
+
+COMPARE: SweepKind = "tss-compare"
+SENSITIVITY: SweepKind = "tss-sensitivity"
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What a sweep searches: named configurations that differ in strategy or tolerance alone."""
+
+    kind: SweepKind
+    config: CompareConfig | SensitivityConfig
+    plans: tuple[tuple[str, Plan], ...]
+    notes: tuple[str, ...] = ()
+
+
+def plan_sweep(
+    config: CompareConfig | SensitivityConfig,
+    settings: Settings,
+    prepare_workload: Preparer = prepare,
+) -> Sweep:
+    """Resolve and check every search of a sweep before any model is loaded.
+
+    Strategies that need a metric are left out, with a note, where the domain has none.
+
+    Raises:
+        ConfigError: if something cannot be used, or no strategy is left.
+    """
+    base = plan_search(
+        config.search.model_copy(update={"strategy": "tss"}), settings, prepare_workload
+    )
+
+    def planned(search: SearchConfig) -> Plan:
+        return plan_search(search, settings, lambda *_: base.workload)
+
+    if isinstance(config, SensitivityConfig):
+        searches = [
+            (BASE, config.search),
+            *((tolerance_name(t), _at(config.search, t)) for t in config.tolerances),
+        ]
+        return Sweep(SENSITIVITY, config, tuple((name, planned(one)) for name, one in searches))
+    usable = [s for s in config.strategies if base.has_metric or s not in NEED_METRIC]
+    if not usable:
+        raise ConfigError(
+            f"strategies {', '.join(config.strategies)} go by the task metric, but the items of "
+            f"domain {config.search.domain!r} are not scored: choose other strategies"
+        )
+    left_out = [name for name in config.strategies if name not in usable]
+    notes = [f"{name} was left out: this domain has no metric to go by" for name in left_out]
+    plans = [(s, planned(config.search.model_copy(update={"strategy": s}))) for s in usable]
+    return Sweep(COMPARE, config, tuple(plans), tuple(notes))
+
+
+def tolerance_name(tolerance: float) -> str:
+    """Return a tolerance as tables name it, such as ``-5%``."""
+    return f"{100 * tolerance:+g}%"
+
+
+def _at(search: SearchConfig, tolerance: float) -> SearchConfig:
+    """Return the search with one tolerance for both."""
+    both = {"tolerance": tolerance, "tolerance_acceptance": None, "tolerance_metric": None}
+    return search.model_copy(update=both)
+
+
+def run_sweep(
+    config: CompareConfig | SensitivityConfig,
+    settings: Settings,
+    store: Store,
+    start_pool: PoolFactory,
+    *,
+    tracker: Tracker | None = None,
+    log: LogLine = logger.info,
+    progress: OnProgress = lambda _progress: None,
+    should_stop: StopCheck = lambda: False,
+    flow_run_id: str | None = None,
+    retries_failed: bool = False,
+    prepare_workload: Preparer = prepare,
+) -> SweepReport:
+    """Search every variant, compare the answers on held-out items, store and return the report.
+
+    What was evaluated before, by whatever strategy or run, is answered from the store; a sweep
+    that was killed continues where it was.
+
+    Args:
+        config: The sweep.
+        settings: Where things run and are kept.
+        store: The open store.
+        start_pool: Starts workers; called only if something has to be evaluated.
+        tracker: Mirror of results, best effort; None mirrors nothing.
+        log: Takes lines for the user.
+        progress: Takes a record after every answer.
+        should_stop: Once true, workers are stopped and the run ends as cancelled.
+        flow_run_id: The orchestrator's run; a retry of it continues the same row.
+        retries_failed: Whether configurations left out in earlier runs are tried again.
+        prepare_workload: Resolves target and suite.
+
+    Raises:
+        ConfigError: if something cannot be used; nothing is stored if found before the start.
+        EvaluationFailedError: if the dense target cannot be evaluated.
+        SearchCancelledError: if told to stop.
+        StoreError: if a database cannot be used.
+        WorkerLostError: if no workers can be had.
+    """
+    sweep = plan_sweep(config, settings, prepare_workload)
+    first = sweep.plans[0][1]
+    first.workload.register(store)
+    for note in sweep.notes:
+        logger.warning("%s", note)
+    timed = None
+    for _, plan in sweep.plans:
+        timed = timed or step_times(
+            plan,
+            settings,
+            store,
+            start_pool,
+            log=log,
+            should_stop=should_stop,
+            prepare_workload=prepare_workload,
+        )
+    run = start_run(store, sweep.kind, config.search.domain, config, settings, flow_run_id)
+    tracker = tracker or NullTracker()
+    dispatcher = Dispatcher(
+        store, start_pool, run.id, should_stop=should_stop, retries_failed=retries_failed
+    )
+    with (
+        mirrored_run(store, run, tracker) as metrics,
+        contextlib.closing(dispatcher),
+        run_log(settings, run.id) as log_file,
+    ):
+        work = _Work(sweep, settings, dispatcher, tracker, run.id, log, progress, timed)
+        started = time.monotonic()
+        found = work.search_all()
+        heldout, seconds = work.compare(found)
+        costs = SearchCosts(
+            num_evaluated=dispatcher.num_evaluated,
+            num_memoised=dispatcher.num_memoised,
+            num_failed=dispatcher.num_failed,
+            worker_s=seconds + sum(one.driver.worker_s for one in found),
+            wall_s=time.monotonic() - started,
+        )
+        report = compose_sweep(
+            store,
+            kind=sweep.kind,
+            config=config,
+            searched=found,
+            heldout=heldout,
+            notes=sweep.notes,
+            step_times=timed.source if timed else None,
+            run_id=run.id,
+            log_file=str(log_file),
+            costs=costs,
+        )
+        summary = report.model_dump(mode="json")
+        store.runs.update(run.id, status="completed", summary=summary, error=None)
+        metrics |= report_metrics(summary)
+    log(report.headline)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A sweep in progress."""
+
+    sweep: Sweep
+    settings: Settings
+    dispatcher: Dispatcher
+    tracker: Tracker
+    run_id: str
+    log: LogLine
+    progress: OnProgress
+    timed: StepTimes | None
+
+    def search_all(self) -> list[Searched]:
+        """Do every search, one after the other; what one evaluated the next finds in the store."""
+        mirrored: set[str] = set()
+        return [self._search(name, plan, mirrored) for name, plan in self.sweep.plans]
+
+    def _search(self, name: str, plan: Plan, mirrored: set[str]) -> Searched:
+        self.log(f"{self.sweep.kind}: {name}")
+        done = self.dispatcher
+        before = (done.num_evaluated, done.num_memoised, done.num_failed)
+        with open_study(plan, self.settings) as ledger:
+            driver = SearchDriver(
+                plan,
+                done,
+                ledger,
+                self.tracker,
+                self.run_id,
+                self.log,
+                self.progress,
+                step_model=self.timed.model if self.timed else None,
+                mirrored=mirrored,
+            )
+            outcome = driver.search()
+        after = (done.num_evaluated, done.num_memoised, done.num_failed)
+        evaluated, memoised, failed = (new - old for old, new in zip(before, after, strict=True))
+        return Searched(name, driver, outcome, evaluated, memoised, failed)
+
+    def compare(self, found: Sequence[Searched]) -> tuple[dict[str, HeldoutPlan], float]:
+        """Time every different answer in turns with dense; return plans by skip set, seconds."""
+        plan = found[0].driver.plan
+        skips = dict.fromkeys(["", *(str(one.outcome.answer.skip) for one in found)])
+        plans = {
+            skip: plan_heldout(
+                plan.workload,
+                skip,
+                plan.config.drafter,
+                plan.split.heldout_ids,
+                plan.config.max_new_tokens,
+            )
+            for skip in skips
+        }
+        self.log(f"comparing {len(plans) - 1} skip sets with dense on held-out items")
+        ordered = interleaved(list(plans.values()))
+        return plans, measure_heldout(self.dispatcher, ordered, self.progress)
+
+
+def interleaved(plans: Sequence[HeldoutPlan]) -> list[tuple[str, EvaluationRequest]]:
+    """Return the requests of several plans chunk by chunk, each once, so that drift is shared.
+
+    Every second chunk goes backwards, as in one plan.
+    """
+    ordered = []
+    for number, chunks in enumerate(zip(*(plan.chunks for plan in plans), strict=True)):
+        arms = {one.key: (arm, one) for chunk in chunks for arm, one in chunk.items()}
+        turn = list(arms.values())
+        ordered += turn if number % 2 == 0 else turn[::-1]
+    return ordered
