@@ -45,9 +45,8 @@ _PLAIN = "none"
 # Our methods, each with its settings; nothing else needs to know them.
 OURS = (
     _PLAIN,
-    "prompt-lookup:num_tokens=7",
-    "token-recycling:num_nodes=8,state_scope=run",
-    "suffix-automaton:num_tokens=7,fallback_nodes=8,fallback_depth=4,state_scope=run",
+    "prompt-lookup:num_tokens=5",
+    "backoff-tree:state_scope=run",
 )
 _GREEDY, _LOOKUP = "llama.cpp", "llama.cpp prompt lookup"
 _PEERS = (_GREEDY, _LOOKUP)

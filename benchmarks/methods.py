@@ -32,7 +32,8 @@ from specdec_core.decoding.loop import generate
 from specdec_core.models.loading import load_target
 from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
+from specdec_core.models.view import TargetView
 
 _PLAIN = "none"
 _LIBRARY = ("library greedy", "library prompt lookup")
@@ -40,7 +41,7 @@ _ASSISTED = "library assistant"
 # Where the library is measured too; its assisted decoding, several times slower, on one suite.
 _PEERS = {name: _LIBRARY for name in SPEC_BENCH} | {"translation": (*_LIBRARY, _ASSISTED)}
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")
-_NUM_REQUESTS = 6  # of each suite; the first warms up
+_NUM_REQUESTS = 5  # of each suite; the first warms up
 _NEW_TOKENS = 128
 
 METHODS = (*FEW_NODES, "layer-skip:skip=10,12,14,gamma=1")

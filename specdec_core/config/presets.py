@@ -33,17 +33,17 @@ PAPER_SIZES = (
 """Methods with the trees of their papers, dozens of nodes: for processors that verify them free."""
 
 FEW_NODES = (
-    "prompt-lookup:num_tokens=7",
-    "token-recycling:num_nodes=7,prompt_bigrams=true,state_scope=run",
+    "prompt-lookup:num_tokens=5",
+    "token-recycling:num_nodes=4,prompt_bigrams=true,state_scope=run",
     "backoff-tree:state_scope=run",
-    "suffix-automaton:num_tokens=7,len_threshold=2,fallback_nodes=7,fallback_depth=4,"
+    "suffix-automaton:num_tokens=5,len_threshold=2,fallback_nodes=4,fallback_depth=4,"
     "prompt_bigrams=true,state_scope=run",
     "lookahead:window=3,ngram=3,guesses=2,pool_from_prompt=true",
     "self-draft:branch_num=2,branch_len=3,context_ngram=2",
     "ptd:width=2,depth=2,sub_trees=1,candidates=6,prefill=true",
 )
-"""The same methods with about eight nodes, which two cores verify for nearly nothing; back-off
-trees have more where these are likely."""
+"""The same methods with about five nodes, for two cores that pay for every one; back-off trees have
+more where these are likely."""
 
 _SPEC_BENCH_AND_MORE: Mapping[str, Any] = MappingProxyType(
     {
