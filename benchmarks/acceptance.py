@@ -6,8 +6,9 @@ Steps of all requests of all suites are pooled, and a step counts its accepted t
 as Spec-Bench counts. What a drafter keeps between requests it keeps within a suite. Where a
 release counts otherwise, its own count is given too. No timings.
 
-Every measured cell is kept in the cache folder under ``acceptance``, by the sources of both the
-drafters and this file, so that the benchmark can be stopped and goes on where it was.
+Every measured cell is kept in the cache folder under ``acceptance``, by what it came from: the
+drafter's source and all that it drafts with, prompts, sizes and corpus. So the benchmark can be
+stopped and goes on where it was.
 """
 
 from __future__ import annotations
@@ -38,10 +39,17 @@ from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.replay import replay
 from specdec_core.records import StepTrace
-from specdec_core.retrieval.datastore import read_manifest
 
 _NEW_TOKENS = 64
-_RELEASED = "benchmarks.released."
+# Packages whose code decides what is drafted.
+_DRAFTING = (
+    "benchmarks.released.",
+    "specdec_core.config.",
+    "specdec_core.decoding.",
+    "specdec_core.randomness",
+    "specdec_core.retrieval.",
+    "specdec_core.tree.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def run() -> None:
             for side, make in sides.items():
                 counts = _cell(setting, (name, side), make, suite, outputs, comparison.own_count)
                 cells.setdefault(f"{name} {side}", {})[suite] = counts
-    manifest = read_manifest(setting.datastore)
+    manifest = setting.manifest
     figures = {
         "model": MODEL,
         "suites": list(SPEC_BENCH),
@@ -78,7 +86,7 @@ def run() -> None:
         "prompts": {suite: list(setting.prompts[suite].item_ids) for suite in SPEC_BENCH},
         "methods": {name: _figures(name, one, cells) for name, one in COMPARISONS.items()},
     }
-    write("acceptance", figures, setting.target.device)
+    write("acceptance", figures, "auto")
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
@@ -142,16 +150,22 @@ def _cell(
         pairs = zip(prompts, outputs, strict=True)
         return [asdict(_replayed(setting, drafter, *pair, own_count)) for pair in pairs]
 
-    kept = _kept(setting, " ".join(name), suite, (own_count, *_sources(drafter)), measure)
+    sources = (own_count, setting.manifest.tokens_hash, *_sources(drafter))
+    kept = _kept(setting, " ".join(name), suite, sources, measure)
     return [Counts(**each) for each in kept]
 
 
 def _sources(drafter: Drafter) -> list[str]:
-    """Return the text of a drafter's module, and of the restated ones that it takes from."""
-    module = sys.modules[type(drafter).__module__]
-    taken = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
-    names = {module.__name__, *(name for name in taken if name.startswith(_RELEASED))}
-    return [inspect.getsource(sys.modules[name]) for name in sorted(names)]
+    """Return the text of a drafter's module and of all that it drafts with, at any distance."""
+    found: dict[str, str] = {}
+    names = [type(drafter).__module__]
+    while names:
+        name = names.pop()
+        if name.startswith(_DRAFTING) and name not in found:
+            module = sys.modules[name]
+            found[name] = inspect.getsource(module)
+            names += [getattr(value, "__module__", None) or "" for value in vars(module).values()]
+    return [found[name] for name in sorted(found)]
 
 
 def _decode(setting: Setting, suite: str, drafters: Sequence[Drafter]) -> list[Generation]:

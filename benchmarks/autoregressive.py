@@ -32,7 +32,7 @@ Prompts = Sequence[Sequence[int]]
 def run() -> None:
     """Measure and store tokens per second of all three, prefill included, equal token counts."""
     figures = {reference: _compare(reference, domain) for reference, domain in _MODELS}
-    write("autoregressive", figures)
+    write("autoregressive", figures, "auto")
 
 
 def _compare(reference: str, domain: str) -> dict[str, Any]:

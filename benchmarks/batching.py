@@ -18,7 +18,7 @@ def run() -> None:
         f"{reference} {domain}": _compare(reference, domain, limit)
         for reference, domain, limit in _SETTINGS
     }
-    write("batching", figures)
+    write("batching", figures, "auto")
 
 
 def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target
 from specdec_core.profiling.hardware import describe_hardware
 from specdec_core.provenance import code_version, describe_provenance
+from tasks.runtime import resolve_device
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -43,8 +44,7 @@ class Bench:
         settings = Settings()
         torch.set_num_threads(settings.threads)
         model = resolve_model(reference, settings.cache_dir, print)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        target = load_target(model, dtype="bfloat16", device=device)
+        target = load_target(model, dtype="bfloat16", device=resolve_device("auto"))
         suite = load_suite(domain, "builtin")
         return cls(model, target, suite, split(suite, 16, num_items).heldout_ids)
 
@@ -100,6 +100,16 @@ def take_turns(methods: Sequence[Callable[[int], Timed]], num_requests: int) -> 
     return results
 
 
+def order_of(names: Sequence[str], index: int) -> list[str]:
+    """Return the order of methods for request `index`: rotated, and backwards for even ones.
+
+    So none of the methods is always first, or always behind the same one.
+    """
+    shift = index % len(names)
+    order = [*names[shift:], *names[:shift]]
+    return order if index % 2 else order[::-1]
+
+
 def ratio(method: Sequence[Timed], baseline: Sequence[Timed]) -> dict[str, Any]:
     """Return the ratio of tokens per second with its paired bootstrap interval."""
     times = [
@@ -113,12 +123,18 @@ def ratio(method: Sequence[Timed], baseline: Sequence[Timed]) -> dict[str, Any]:
     }
 
 
-def write(name: str, figures: dict[str, Any], device: torch.device | None = None) -> None:
-    """Store one benchmark's figures with where they come from, by temporary name and rename."""
+def write(name: str, figures: dict[str, Any], device: str = "cpu") -> None:
+    """Store one benchmark's figures with where they come from, by temporary name and rename.
+
+    Args:
+        name: Of the benchmark, and of its file.
+        figures: What was measured.
+        device: Where; ``auto`` is what `resolve_device` makes of it.
+    """
     document = {
         "benchmark": name,
         "figures": figures,
-        "hardware": describe_hardware(device or torch.device("cpu")),
+        "hardware": describe_hardware(torch.device(resolve_device(device))),
         "load_average_at_end": os.getloadavg()[0],
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "provenance": describe_provenance(),

@@ -13,6 +13,7 @@ from specdec_core.decoding.compare import compare_outputs
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.sequence import Generation
+from specdec_core.decoding.timing import synchronizer
 from specdec_core.evaluation import StopStrings
 
 _SETTINGS = (("pypi:gemma3-270m", "translation", 48), ("pypi:smollm2-135m", "summarization", 96))
@@ -31,7 +32,7 @@ def run() -> None:
         f"{reference} {domain}": _compare(reference, domain, limit)
         for reference, domain, limit in _SETTINGS
     }
-    write("drafting", figures)
+    write("drafting", figures, "auto")
 
 
 def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
@@ -55,6 +56,7 @@ def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
                 eos_ids=bench.target.eos_ids,
                 stop_check=stop,
                 prefix=prefix,
+                synchronize=synchronizer(bench.target.device),
                 record_gaps=side == "plain",
             )
             seen[side].append(generation)

@@ -40,6 +40,7 @@ from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
 from specdec_core.models.target import Target
 from specdec_core.provenance import code_version
+from tasks.runtime import resolve_device
 
 # Model: requests per benchmark, output tokens.
 _MODELS = {"pypi:smollm2-135m": (6, 128)}
@@ -73,15 +74,14 @@ def run() -> None:
         reference: _measure_model(reference, settings.cache_dir, *sizes)
         for reference, sizes in _MODELS.items()
     }
-    write("equal_overhead", figures)
+    write("equal_overhead", figures, "auto")
 
 
 def _measure_model(
     reference: str, cache: Path, num_requests: int, new_tokens: int
 ) -> dict[str, Any]:
     model = resolve_model(reference, cache, print)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    target = load_target(model, dtype="bfloat16", device=device)
+    target = load_target(model, dtype="bfloat16", device=resolve_device("auto"))
     prompts = {name: load_prompts(name, target, num_requests) for name in _BENCHMARKS}
     cells: dict[str, dict[str, _Cell]] = {}
     for method in (text for curve in OVERHEAD_CURVES for text in curve.methods):

@@ -24,7 +24,8 @@ from specdec_core.models.native.build import Kernels, find_kernels
 from specdec_core.models.native.memory import HugePages
 from specdec_core.models.quantization import GROUP
 from specdec_core.models.reference import ResolvedModel, resolve_model
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
+from specdec_core.models.view import TargetView
 from specdec_core.tree.token_tree import TokenTree
 
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")

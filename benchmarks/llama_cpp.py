@@ -16,14 +16,14 @@ import importlib.util
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common import write
+from benchmarks.common import order_of, write
 from benchmarks.gguf_weights import write_bfloat16
 from benchmarks.suites import SPEC_BENCH, Prompts, load_prompts
 from specdec_core.bench.statistics import RequestTimes, speedup_interval
@@ -108,7 +108,7 @@ def run() -> None:
     )
 
 
-def _load_peers(gguf: Path, context: int, threads: int, eos_ids: Sequence[int]) -> dict[str, Job]:
+def _load_peers(gguf: Path, context: int, threads: int, eos_ids: Collection[int]) -> dict[str, Job]:
     """Return both decodes of llama.cpp, the weights read into memory."""
     from llama_cpp import Llama
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
@@ -126,7 +126,7 @@ def _load_peers(gguf: Path, context: int, threads: int, eos_ids: Sequence[int]) 
     return {_GREEDY: _peer_job(greedy, eos_ids), _LOOKUP: _peer_job(lookup, eos_ids)}
 
 
-def _peer_job(llama: Any, eos_ids: Sequence[int]) -> Job:
+def _peer_job(llama: Any, eos_ids: Collection[int]) -> Job:
     def decode(prompt: Sequence[int]) -> tuple[list[int], float]:
         llama.reset()  # else a prompt's start would be taken over from the request before
         token_ids: list[int] = []
@@ -162,11 +162,8 @@ def _measure_suite(target: Target, peers: Mapping[str, Job], prompts: Prompts) -
     }
     jobs.update(peers)
     runs = {name: _Runs() for name in jobs}
-    names = list(jobs)
     for index, prompt in enumerate(prompts.ids):
-        shift = index % len(names)
-        order = names[shift:] + names[:shift]
-        for name in order if index % 2 else reversed(order):
+        for name in order_of(list(jobs), index):
             token_ids, decode_s = jobs[name](prompt)
             if index:
                 runs[name].token_ids.append(token_ids)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import write
+from benchmarks.common import order_of, write
 from benchmarks.library import Job, LibraryModel
 from benchmarks.suites import SPEC_BENCH, SUITES, Prompts, load_prompts
 from specdec_core.bench.differences import TIE_GAPS
@@ -29,11 +29,13 @@ from specdec_core.config.settings import Settings
 from specdec_core.decoding import DrafterContext, Generation, compare_outputs, make_drafter
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
+from specdec_core.decoding.timing import synchronizer
 from specdec_core.models.loading import load_target
 from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.reference import resolve_model
 from specdec_core.models.target import Target
 from specdec_core.models.view import TargetView
+from tasks.runtime import resolve_device
 
 _PLAIN = "none"
 _LIBRARY = ("library greedy", "library prompt lookup")
@@ -77,13 +79,12 @@ def run() -> None:
     figures = {}
     for reference in _MODELS:
         figures[reference] = _measure_model(reference, METHODS, settings.cache_dir)
-    write("methods", figures)
+    write("methods", figures, "auto")
 
 
 def _measure_model(reference: str, methods: Sequence[str], cache: Path) -> dict[str, Any]:
     model = resolve_model(reference, cache, print)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    target = load_target(model, dtype="bfloat16", device=device)
+    target = load_target(model, dtype="bfloat16", device=resolve_device("auto"))
     library = LibraryModel.load(model.folder, target)
     context = DrafterContext(target, target.eos_ids, view=target.view())
     suites: dict[str, dict[str, _Runs]] = {}
@@ -133,6 +134,7 @@ def _measure_suite(
                 max_new_tokens=_NEW_TOKENS,
                 eos_ids=target.eos_ids,
                 prefix=prefix,
+                synchronize=synchronizer(target.device),
             )
             return len(done.token_ids), done.phases.decode, done
 
@@ -142,10 +144,7 @@ def _measure_suite(
         prefix, prompt_s = _prompt(view, ids)
         jobs = {name: ours(drafter, ids, prefix) for name, drafter in every.items()}
         jobs |= {name: library.job(name, ids, _NEW_TOKENS) for name in peers}
-        names = list(jobs)
-        shift = index % len(names)
-        order = names[shift:] + names[:shift]
-        for name in order if index % 2 else reversed(order):
+        for name in order_of(list(jobs), index):
             tokens, seconds, generation = jobs[name]()
             if index == 0:
                 continue
@@ -159,8 +158,11 @@ def _measure_suite(
 
 def _prompt(view: TargetView, ids: Sequence[int]) -> tuple[PrefixCache, float]:
     """Return the rows of all prompt tokens but the last, and the seconds of the whole prompt."""
+    wait = synchronizer(view.device) or (lambda: None)
+    wait()
     started = time.perf_counter()
     view.prefill([ids], view.new_cache(1, len(ids)))
+    wait()
     seconds = time.perf_counter() - started
     return view.build_prefix(ids[:-1]), seconds
 

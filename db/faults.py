@@ -90,7 +90,7 @@ def store_faults(database: str) -> Iterator[None]:
     """
     try:
         yield
-    except sa.SQLAlchemyError as error:
+    except (sa.SQLAlchemyError, OverflowError) as error:  # SQLite's driver does not wrap the latter
         raise StoreError(f"database {database} {_explain(error)}") from error
     except pydantic.ValidationError as error:
         raise StoreError(
@@ -104,7 +104,7 @@ def store_faults(database: str) -> Iterator[None]:
         ) from error
 
 
-def _explain(error: sa.SQLAlchemyError) -> str:
+def _explain(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(cause).split())
     lowered = text.lower()

@@ -27,8 +27,9 @@ from specdec_core.decoding.sequence import Generation
 from specdec_core.decoding.timing import synchronizer
 from specdec_core.errors import ConfigError
 from specdec_core.models.prefix import PrefixCache
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
 from specdec_core.models.tokenizers import decode_text
+from specdec_core.models.view import TargetView
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
 from specdec_core.randomness import derive_seed
 from specdec_core.records import (

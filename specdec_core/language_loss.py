@@ -15,7 +15,8 @@ from specdec_core.data.templates import Template, get_template, render_prompts
 from specdec_core.errors import MeasurementError, SearchCancelledError
 from specdec_core.evaluation import check_request, summarize
 from specdec_core.models.prefix import PrefixCache
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
+from specdec_core.models.view import TargetView
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
 from specdec_core.records import EvaluationResult, PhaseSeconds, SampleResult, StepTrace
 from specdec_core.skip import SkipConfig

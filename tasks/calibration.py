@@ -153,18 +153,16 @@ def calibrate(
     Raises:
         SearchCancelledError: if `should_stop` said so.
     """
-    import torch
-
+    from specdec_core.decoding.timing import synchronizer
     from specdec_core.profiling.hardware import describe_hardware
     from specdec_core.profiling.step_time import measure_step_time
 
-    is_cuda = target.device.type == "cuda"
     curve = measure_step_time(
         target.view(SkipConfig.parse(request.skip)),
         request.nodes,
         context=request.context,
         repeats=request.repeats,
-        synchronize=torch.cuda.synchronize if is_cuda else None,
+        synchronize=synchronizer(target.device),
     )
     if should_stop():
         raise SearchCancelledError("the calibration was stopped on request")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from db.repositories.profile_moves import unknown_profile
 from db.schemas import Interval, SkipProfile
 from db.store import Store
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError, ProfileNotFoundError
+from specdec_core.errors import ConfigError
 from specdec_core.export.card import CardFigure
 from specdec_core.export.checkpoint import ExportedCheckpoint, export_checkpoint
 from specdec_core.models.reference import resolve_model
@@ -34,9 +35,7 @@ def export_profile(profile_id: int, folder: Path, settings: Settings) -> Exporte
     with Store.open(settings.resolved_database_url) as store:
         profile = store.profiles.get(profile_id)
     if profile is None:
-        raise ProfileNotFoundError(
-            f"there is no profile {profile_id}: `specdec profiles list` shows what is stored"
-        )
+        raise unknown_profile(profile_id)
     model = resolve_model(profile.target, settings.cache_dir, logger.info)
     if model.identity != profile.target_identity:
         raise ConfigError(

@@ -225,12 +225,13 @@ class Dispatcher:
 
 def _fault(request: EvaluationRequest, result: EvaluationResult) -> JobFailure | None:
     """What makes a result unfit to be stored, if anything."""
-    figures = (result.summary.acceptance_length, result.summary.metric, result.summary.metric_raw)
+    summary = result.summary
+    figures = (summary.acceptance_length, summary.metric, summary.metric_raw, summary.loss)
     message = None
     if result.key != request.key:
         message = f"the result is for {result.key[:12]}, not for {request.key[:12]}"
     elif not all(math.isfinite(figure) for figure in figures if figure is not None):
-        message = f"acceptance, metric or raw metric is not a finite number: {figures}"
+        message = f"acceptance, metric, raw metric or loss is not a finite number: {figures}"
     if message is None:
         return None
     return JobFailure(kind="error", error_type="MeasurementError", message=message)

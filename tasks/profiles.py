@@ -57,10 +57,11 @@ def import_profile(
         ConfigError: if the target here is another revision or another model, or is not found.
         StoreError: if the database cannot be used.
     """
-    given = document.profile
-    placed = given.model_copy(update={"target": target or given.target})
+    given = placed = document.profile
     if target is not None or store.targets.get(given.target_identity) is None:
-        _register(store, placed, find_target(placed.target, settings, placed.dtype))
+        found = find_target(target or given.target, settings, given.dtype)
+        _register(store, given, found)
+        placed = given.model_copy(update={"target": found.reference})
     store.profiles.check_target(placed)
     origin = document.origin
     described = {"content_hash": document.content_hash, "run_id": origin.run_id}
@@ -85,9 +86,9 @@ def _register(store: Store, profile: SkipProfile, found: TargetInfo) -> None:
     """Make the target of this machine known, if it is the one the profile is for."""
     if found.identity != profile.target_identity:
         raise ConfigError(
-            f"the profile is for identity {profile.target_identity[:12]} of {profile.target}, "
-            f"which has identity {found.identity[:12]} here: it is another revision or another "
-            "model, give the right one with --target, or search again on this one"
+            f"the profile is for identity {profile.target_identity[:12]} of {profile.target}, and "
+            f"{found.reference} has identity {found.identity[:12]} here: it is another revision or "
+            "another model, give the right one with --target, or search again on this one"
         )
     store.targets.put(
         TargetRecord(

@@ -17,15 +17,15 @@ from specdec_core.config.base import Record
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, MeasurementError
-from specdec_core.skip import SkipConfig
 from tasks.dispatch import Dispatcher
+from tasks.driver import measure_heldout
 from tasks.heldout import Heldout, HeldoutPlan, compare_heldout, plan_heldout
 from tasks.jobs import StopCheck
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, Workload, prepare
 from tasks.profiles import present_cause
 from tasks.publish import judge
-from tasks.report import OnProgress, Progress
+from tasks.report import OnProgress
 from tasks.run_rows import note_end, start_run
 from tasks.runtime import LogLine, run_log
 
@@ -99,7 +99,7 @@ def verify_profile(
             plan = _heldout_plan(repeat, run.id)
             dispatcher = Dispatcher(store, start_pool, run.id, should_stop=should_stop)
             with contextlib.closing(dispatcher):
-                _evaluate(dispatcher, plan, progress)
+                measure_heldout(dispatcher, plan.in_order, progress)
             heldout = compare_heldout(store, plan, repeat.workload.suite)
             if heldout is None:
                 raise MeasurementError(
@@ -168,17 +168,6 @@ def _heldout_plan(repeat: _Repeat, run_id: str) -> HeldoutPlan:
         repeat.config.search.max_new_tokens,
         repetition=f"verify/{run_id}",
     )
-
-
-def _evaluate(dispatcher: Dispatcher, plan: HeldoutPlan, progress: OnProgress) -> None:
-    ordered = plan.in_order
-    dispatcher.submit([(f"heldout-{arm}", request) for arm, request in ordered])
-    num_done, total = 0, len({request.key for _, request in ordered})
-    while not dispatcher.is_idle:
-        for answer in dispatcher.wait():
-            num_done += 1
-            text = SkipConfig.parse(answer.request.skip).label
-            progress(Progress(stage="held-out", done=num_done, total=total, text=text))
 
 
 def _stored(

@@ -105,6 +105,8 @@ class TableEvaluator:
         if job.mode == "loss":
             layers = [unit.layer for unit in SkipConfig.parse(job.skip).units]
             loss = 2.0 + sum(LOSSES[layer] for layer in layers)
+            if Control(self.control)._has("nan-loss", SkipConfig.parse(job.skip).label):
+                loss = float("nan")
             summary = summary.model_copy(update={"loss": loss})
         return EvaluationResult(
             key=job.key,

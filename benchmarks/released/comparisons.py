@@ -27,11 +27,12 @@ from specdec_core.decoding.drafter import Drafter
 from specdec_core.models.loading import load_target
 from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import TargetView
-from specdec_core.retrieval.datastore import open_datastore
+from specdec_core.models.view import TargetView
+from specdec_core.retrieval.datastore import DatastoreManifest, open_datastore, read_manifest
 from specdec_core.retrieval.frequent_ngrams import FrequentNgrams
 from specdec_core.retrieval.indexed_text import IndexedText
 from tasks.datastores import build_datastore
+from tasks.runtime import resolve_device
 
 MODEL = "pypi:smollm2-135m"
 NUM_REQUESTS = 2
@@ -50,8 +51,7 @@ class Setting:
         torch.set_num_threads(settings.threads)
         self.settings = settings
         self.model = resolve_model(MODEL, settings.cache_dir, print)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.target = load_target(self.model, dtype="bfloat16", device=device)
+        self.target = load_target(self.model, dtype="bfloat16", device=resolve_device("auto"))
         self.view: TargetView = self.target.view()
         self.context = DrafterContext(self.target, self.target.eos_ids, view=self.view)
         self.passes = PromptPass(self.view, self.prefix)
@@ -82,6 +82,11 @@ class Setting:
         if not folder.exists():
             build_datastore(folder, sources, MODEL, self.settings, print)
         return folder
+
+    @cached_property
+    def manifest(self) -> DatastoreManifest:
+        """What the datastore says of itself."""
+        return read_manifest(self.datastore)
 
     @cached_property
     def corpus(self) -> IndexedText:

@@ -8,7 +8,7 @@ import torch
 
 from specdec_core.decoding.ranking import top_rows
 from specdec_core.models.prefix import PrefixCache
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.tree.token_tree import TokenTree
 
 _CHUNK = 256

@@ -52,13 +52,13 @@ def serve(args: Namespace) -> int:
 
 
 def _prompt(args: Namespace) -> str:
-    if args.prompt is not None and args.prompt != "-":
-        return str(args.prompt)
-    if sys.stdin is None or (args.prompt is None and sys.stdin.isatty()):
-        raise ConfigError("no prompt: give it as an argument, or on standard input")
-    text = sys.stdin.read()
+    text: str | None = args.prompt
+    if text is None or text == "-":
+        if sys.stdin is None or (text is None and sys.stdin.isatty()):
+            raise ConfigError("no prompt: give it as an argument, or on standard input")
+        text = sys.stdin.read()
     if not text.strip():
-        raise ConfigError("the prompt on standard input is empty: write some text")
+        raise ConfigError("the prompt is empty: write some text")
     return text
 
 

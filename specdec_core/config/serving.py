@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
@@ -82,6 +84,14 @@ class GenerateConfig(ServingConfig):
     @classmethod
     def _canonical_sampling(cls, text: str) -> str:
         return format_sampling(parse_sampling(text))
+
+    @model_validator(mode="after")
+    def _skip_is_used(self) -> Self:
+        if self.skip and self.domain == "none":
+            raise ValueError(
+                "domain none is the dense target and leaves nothing out: give skip, or domain none"
+            )
+        return self
 
 
 class ServeConfig(ServingConfig):

@@ -12,7 +12,8 @@ from specdec_core.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec_core.models.target import Target, TargetView
+    from specdec_core.models.target import Target
+    from specdec_core.models.view import TargetView
 
 
 @dataclass(frozen=True, slots=True)

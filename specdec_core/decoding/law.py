@@ -24,8 +24,9 @@ from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.sampling import probabilities, process_logits
 from specdec_core.errors import ConfigError
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
 from specdec_core.models.tiny import tiny_target
+from specdec_core.models.view import TargetView
 from specdec_core.skip import SkipConfig
 
 Outcome = tuple[int, ...]

@@ -85,6 +85,7 @@ def generate(
     Raises:
         ConfigError: for arguments that cannot work, or a drafter that broke its contract.
         CacheDesyncError: if the cache does not hold what was committed.
+        MeasurementError: if logits are not numbers.
         SearchCancelledError: if `should_stop` said so.
     """
     rules = StopRules(max_new_tokens, frozenset(eos_ids), stop_check)

@@ -7,6 +7,7 @@ K key-value heads, G = H / K, d head size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -157,6 +158,13 @@ class MLP:
         """Return the half's contribution to the residual stream, ``[B, N, hidden]``."""
         out = self.down(self.gate_up(self.norm(x)))
         return out if self.post_norm is None else self.post_norm(out)
+
+
+PlannedBlock = tuple[Attention | None, int, MLP | None]
+"""What a view runs of a block: attention, its cache slot, feed-forward."""
+
+Plan = Sequence[PlannedBlock]
+"""The blocks of a view, from the first to the last."""
 
 
 def _norm(arch: Architecture, tensors: TensorSource, name: str, size: int) -> RMSNorm:

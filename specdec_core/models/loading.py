@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
@@ -26,6 +27,7 @@ _DTYPES: Mapping[ComputeType, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+_DEVICE = re.compile(r"cpu|cuda(:(?P<index>[0-9]+))?")
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -45,10 +47,10 @@ def torch_device(name: str) -> torch.device:
     Raises:
         ConfigError: if it is neither the processor nor a CUDA device of this machine.
     """
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
+    match = _DEVICE.fullmatch(name)
+    if match is None:
         raise ConfigError(f"device {name!r} is unknown: use cpu, cuda or cuda:n")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+    if name != "cpu" and int(match["index"] or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
         )

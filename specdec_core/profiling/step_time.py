@@ -10,7 +10,7 @@ from pydantic import Field
 
 from specdec_core.config.base import Record
 from specdec_core.errors import ConfigError
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.randomness import shuffling_generator
 from specdec_core.tree.token_tree import TokenTree
 

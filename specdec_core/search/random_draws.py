@@ -17,8 +17,8 @@ from specdec_core.search.strategy import EvaluationKind
 from specdec_core.skip import SkipConfig, SkipUnit
 
 MIN_DRAWS = 5
-_ATTEMPTS = 200
-"""Shuffles per draw; a space too small for that many different sets gives fewer."""
+_ATTEMPTS = 1000
+"""Shuffles in a row without a new set that end the draws: the space has (nearly) no more."""
 
 
 class RandomSearch:
@@ -137,18 +137,21 @@ def draw_sets(
     counts as nothing added.
     """
     found: dict[SkipConfig, None] = {}
-    for attempt in range(_ATTEMPTS * num_draws):
-        if len(found) == num_draws:
-            break
+    attempt = num_in_vain = 0
+    while len(found) < num_draws and num_in_vain < _ATTEMPTS:
         shuffled = list(units)
         shuffling_generator(derive_seed(seed, "random-skip", size, attempt)).shuffle(shuffled)
+        attempt, num_in_vain = attempt + 1, num_in_vain + 1
         skip, num_added = DENSE, 0
         for unit in shuffled:
+            if num_added == size:
+                break
             extended = skip.plus(unit)
-            if num_added < size and extended is not None and leaves_something(extended, units):
+            if extended is not None and leaves_something(extended, units):
                 skip, num_added = extended, num_added + 1
-        if num_added == size and skip not in excluded:
+        if num_added == size and skip not in excluded and skip not in found:
             found[skip] = None
+            num_in_vain = 0
     return tuple(found)
 
 

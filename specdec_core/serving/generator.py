@@ -16,8 +16,9 @@ from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.timing import synchronizer
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
 from specdec_core.models.tokenizers import decode_text
+from specdec_core.models.view import TargetView
 from specdec_core.records import FinishReason, PhaseSeconds
 from specdec_core.serving.controller import Lease
 from specdec_core.serving.text import OutputText

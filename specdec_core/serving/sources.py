@@ -84,6 +84,10 @@ class FileProfiles:
         except FileNotFoundError:
             self._seen, self._map, self._problem = None, None, ""
             return
+        except OSError as error:  # its folder is no folder, or may not be looked into
+            self._seen = None
+            self._note(error)
+            return
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if seen == self._seen:
             return
@@ -91,7 +95,13 @@ class FileProfiles:
             self._map = DomainMap.model_validate_json(self._path.read_bytes())
             self._problem = ""
         except (OSError, ValidationError) as error:
-            self._problem = f"it is no domain map that can be used: {error}"
-            kept = "the last good one stays" if self._map else "every domain is dense"
-            logger.warning("%s: %s; %s", self._path, self._problem, kept)
+            self._note(error)
         self._seen = seen
+
+    def _note(self, error: Exception) -> None:
+        """Say once why the map cannot be read."""
+        problem = f"it is no domain map that can be used: {error}"
+        if problem != self._problem:
+            kept = "the last good one stays" if self._map else "every domain is dense"
+            logger.warning("%s: %s; %s", self._path, problem, kept)
+        self._problem = problem

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specdec_core.errors import QueueFullError, SearchCancelledError
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.serving.batching import GroupQueue
 from specdec_core.serving.controller import Lease
 from specdec_core.serving.generator import TextAnswer, TextGenerator, TextRequest

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from specdec_core.config.serving import ServeConfig
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.serving.controller import Lease
 from specdec_core.serving.generator import TextAnswer, TextRequest
 from tasks.serving.desk import Desk, Event, Job

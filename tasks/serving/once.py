@@ -8,7 +8,7 @@ from typing import Any
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.serving import GenerateConfig
 from specdec_core.config.settings import Settings
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.serving.controller import Lease
 from specdec_core.serving.generator import TextAnswer, TextRequest
 from tasks.runtime import LogLine

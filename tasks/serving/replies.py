@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specdec_core.models.target import TargetView
+from specdec_core.models.view import TargetView
 from specdec_core.serving.controller import Lease
 from specdec_core.serving.generator import TextAnswer
 from tasks.serving.openai import finish_reason, usage

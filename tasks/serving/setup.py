@@ -13,14 +13,14 @@ from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.serving import ServingConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, ProfileNotFoundError, ProfileSourceError, StoreError
-from specdec_core.models.target import Target, TargetView
+from specdec_core.models.target import Target
+from specdec_core.models.view import TargetView
 from specdec_core.serving.controller import AUTO, RuntimeController
 from specdec_core.serving.generator import TextGenerator
-from specdec_core.serving.profile import ServedProfile, TargetFacts
+from specdec_core.serving.profile import ServedProfile, TargetFacts, find_fault
 from specdec_core.serving.rest import RestProfiles
 from specdec_core.serving.routing import Router
 from specdec_core.serving.sources import FileProfiles, NoProfiles, OneProfile, ProfileSource
-from specdec_core.skip import SkipConfig
 from tasks.drafter_data import drafter_data
 from tasks.prepare import TargetInfo, prepare_target
 from tasks.runtime import LogLine
@@ -113,10 +113,11 @@ def _source(
     config: ServingConfig, facts: TargetFacts, settings: Settings, stack: ExitStack
 ) -> ProfileSource:
     if config.skip is not None:
-        SkipConfig.parse(config.skip).validate(facts.num_layers)
         by_hand = ServedProfile(
             label="the set given by hand", domain="", skip=config.skip, status="active"
         )
+        if fault := find_fault(by_hand, facts):
+            raise ConfigError(f"skip set {config.skip!r} cannot be used: {fault.text}")
         return OneProfile(by_hand)
     if config.profiles == "none":
         return NoProfiles()

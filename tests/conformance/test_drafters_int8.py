@@ -14,13 +14,13 @@ from specdec_core.models.loading import load_target
 from specdec_core.models.native.build import find_kernels
 from specdec_core.models.quantization import Int8Weight
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import (
     FAMILIES,
     tiny_library_model,
     tiny_target,
     write_tiny_checkpoint,
 )
+from specdec_core.models.view import TargetView
 from tests.doubles import slow_greedy
 
 VOCAB_SIZE = 7

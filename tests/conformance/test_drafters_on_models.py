@@ -14,8 +14,8 @@ from specdec_core.config.retrieval import BackoffTree, SuffixAutomaton
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.window_drafters import Lookahead, SelfDraft
 from specdec_core.decoding import generate, make_drafter, replay
-from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import FAMILIES, tiny_library_model, tiny_target
+from specdec_core.models.view import TargetView
 from specdec_core.skip import SkipConfig
 from tests.doubles import GarbageDrafter, slow_greedy
 

@@ -17,7 +17,7 @@ from specdec_core.decoding.verification.rows import TreeRows
 from specdec_core.decoding.verification.rule import Verdict, VerificationRule
 from specdec_core.decoding.verification.typical import Typical
 from specdec_core.decoding.verify import match_greedy
-from specdec_core.errors import ConfigError
+from specdec_core.errors import ConfigError, MeasurementError
 
 
 class BatchVerifier:
@@ -70,7 +70,13 @@ class BatchVerifier:
 
         Raises:
             ConfigError: if margins are wanted and drafts were drawn.
+            MeasurementError: if a root's logits are not numbers.
         """
+        if logits[:, 0, 0].isnan().any():  # what poisons a hidden state poisons every logit
+            raise MeasurementError(
+                "the target's logits are not numbers: its weights are damaged, or it overflows "
+                "without the parts that are skipped; skip others, or use a wider type"
+            )
         if self.is_plain:
             if best is None:
                 best = first_argmax(logits).flatten().tolist()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specdec_core.models.architecture import Architecture
 from specdec_core.models.cache import KVCache
-from specdec_core.models.layers import MLP, Attention, RMSNorm
+from specdec_core.models.layers import MLP, Attention, Plan, RMSNorm
 from specdec_core.models.linear import Linear
 from specdec_core.models.native import structures
 from specdec_core.models.native.build import Kernels
@@ -56,10 +56,8 @@ class Engine:
             head=head.structure,
         )
 
-    def blocks(
-        self, plan: Sequence[tuple[Attention | None, int, MLP | None]]
-    ) -> ctypes.Array[structures.Block]:
-        """Return the blocks of a view from its plan: attention, cache slot, feed-forward."""
+    def blocks(self, plan: Plan) -> ctypes.Array[structures.Block]:
+        """Return the blocks of a view from its plan."""
         found = [
             structures.Block(
                 attention=pointer(self._attention(attention)) if attention else None,

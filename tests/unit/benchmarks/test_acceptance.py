@@ -1,5 +1,6 @@
 """The comparison with released code: how steps are pooled, and that the docs show the figures."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from benchmarks.acceptance import Counts, table
 from benchmarks.common import RESULTS
 from benchmarks.released.comparisons import Comparison
 from benchmarks.suites import SPEC_BENCH
+from specdec_core.config.drafters import parse_drafter
+from specdec_core.decoding import make_drafter
+from specdec_core.decoding.drafters import lookahead, suffix_automaton, token_recycling
 from specdec_core.records import StepTrace
+from specdec_core.tree import static_tree
 
 _DOCS = Path(__file__).parents[3] / "docs" / "methods.md"
 
@@ -45,6 +50,15 @@ def test_steps_of_all_suites_are_pooled():
     assert figures["release"]["mean_accepted_tokens"] == 2.0
     assert figures["release"]["as_it_counts"] == pytest.approx(66 / 36)
     assert ours["over_release"]["estimate"] == 1.0
+
+
+def test_a_cell_is_kept_by_all_that_its_drafter_drafts_with():
+    drafter = make_drafter(parse_drafter("suffix-automaton"))
+    found = acceptance._sources(drafter)
+    # Its own module, its fallback's, and what that one fills, which it does not import itself.
+    for module in (suffix_automaton, token_recycling, static_tree):
+        assert inspect.getsource(module) in found
+    assert inspect.getsource(lookahead) not in found
 
 
 def test_the_docs_show_every_stored_comparison():

@@ -77,13 +77,12 @@ def test_sqlite_settings(tmp_path: Path) -> None:
 
 
 def test_resolve_uses_an_index(tmp_path: Path) -> None:
-    from db.repositories.profiles import _resolve_query
+    from db.repositories.resolution import question
 
     with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
-        query = _resolve_query(frozenset({"target", "domain", "drafter"}))
+        query, values = question("t", "d", "none", None)
         with store.database.read() as connection:
             compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
-            values = {"target": "t", "domain": "d", "drafter": "x"}
             plan = connection.exec_driver_sql(
                 f"EXPLAIN QUERY PLAN {compiled}",
                 tuple((compiled.params | values)[name] for name in compiled.positiontup or ()),
@@ -107,6 +106,14 @@ def test_a_write_that_raises_leaves_nothing(tmp_path: Path) -> None:
         ):
             update_and_fail(connection)
         assert store.runs.get(run.id) == run
+
+
+def test_a_number_that_the_database_cannot_hold_is_told_in_words(tmp_path: Path) -> None:
+    with (
+        Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store,
+        pytest.raises(StoreError, match="cannot hold a value: Python int too large"),
+    ):
+        store.profiles.get(2**63)
 
 
 def test_a_stored_row_of_another_version_is_named(tmp_path: Path) -> None:

@@ -5,9 +5,15 @@ import itertools
 import pytest
 
 from specdec_core.config.drafters import NoDrafter
+from specdec_core.config.sampling import Sampling
 from specdec_core.decoding import generate, make_drafter
 from specdec_core.decoding.drafter import DrafterNeeds
-from specdec_core.errors import CacheDesyncError, ConfigError, SearchCancelledError
+from specdec_core.errors import (
+    CacheDesyncError,
+    ConfigError,
+    MeasurementError,
+    SearchCancelledError,
+)
 from tests.doubles import ChainDrafter, ScriptedCache, ScriptedView, table_view
 
 # 0 1 2 .. 9 0 1 ..
@@ -89,6 +95,30 @@ def test_decoding_stops_between_steps_when_asked():
     with pytest.raises(SearchCancelledError, match="asked to stop"):
         decode(view, [0], make_drafter(NoDrafter()), 9, should_stop=lambda: next(answers))
     assert view.num_forwards == 2
+
+
+class Poisoned(ScriptedView):
+    """A target whose hidden states overflow from one forward on."""
+
+    def __init__(self, view, first):
+        super().__init__(view.logits_after, 10)
+        self.first = first
+
+    def prefill(self, *args):
+        return super().prefill(*args) * (float("nan") if self.first == 0 else 1.0)
+
+    def forward(self, *args):
+        logits = super().forward(*args)
+        return logits * (float("nan") if self.num_forwards >= self.first else 1.0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_logits_that_are_not_numbers_end_the_decode(first, temperature):
+    view = Poisoned(table_view(COUNTING, 10), first)
+    with pytest.raises(MeasurementError, match="logits are not numbers"):
+        decode(view, [0], NONE, 9, sampling=Sampling(temperature=temperature))
+    assert view.num_forwards == first
 
 
 class KeepsEverything(ScriptedCache):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from db.schemas import ProfileScores, SkipProfile
+from db.schemas import ProfileScores, ProfileStatus, SkipProfile
 from db.store import Store
 from flows import drivers
 from flows.commands.execute import execute
+from flows.commands.profile_verbs import STATUSES
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import split
@@ -55,6 +56,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> An
 
 
 def test_lists_are_filtered_by_every_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert get_args(ProfileStatus) == STATUSES  # spelled out there, so that --help stays quick
     stored = seed("candidate", "rejected", "active", "validated")
     for profile in stored:
         found = answer(capsys, "list", "--status", profile.status)
@@ -286,6 +288,7 @@ def test_an_import_looks_at_the_model_itself_where_the_store_has_never_seen_it(
     assert execute(["profiles", "import", str(path), "--target", f"path:{other}"]) == 2
     assert "it is another revision or another model" in capsys.readouterr().err
     Path(tmp_path / "tiny").rename(tmp_path / "moved")
-    moved = answer(capsys, "import", str(path), "--target", f"path:{tmp_path / 'moved'}")
+    monkeypatch.chdir(tmp_path)
+    moved = answer(capsys, "import", str(path), "--target", "path:./moved/")
     assert moved["target"] == f"path:{tmp_path / 'moved'}"
     assert moved["version"] == 2

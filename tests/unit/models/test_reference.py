@@ -133,6 +133,8 @@ def test_stop_id_outside_the_vocabulary_is_refused(checkpoint, tmp_path):
     [
         ("gpu", "device 'gpu' is unknown: use cpu, cuda or cuda:n"),
         ("cuda:x", "device 'cuda:x' is unknown"),
+        ("cuda:", "device 'cuda:' is unknown"),
+        ("cpu:1", "device 'cpu:1' is unknown"),
         ("cuda:99", r"device 'cuda:99' is not there: torch sees \d+ CUDA devices"),
     ],
 )

@@ -34,7 +34,7 @@ def test_around_a_skipped_block_the_stream_is_the_same(skip):
 
 @pytest.mark.parametrize("num_at_once", [4096, 4])
 def test_states_of_a_long_prompt_do_not_depend_on_how_it_is_cut(num_at_once, monkeypatch):
-    monkeypatch.setattr("specdec_core.models.target._PREFILL_TOKENS", num_at_once)
+    monkeypatch.setattr("specdec_core.models.view._PREFILL_TOKENS", num_at_once)
     view, taps = tiny_target("gemma3").view(), (2, HEAD_INPUT)
     prompts = [[*range(1, 12), *range(5)], [*range(1, 12), 7], [*range(1, 12), 0, 3, 1]]
     whole = []

@@ -180,7 +180,7 @@ def test_a_prompt_too_long_for_one_pass_takes_several(family, monkeypatch):
     header = random_tokens(5, 11)
     prompts = [header + random_tokens(6, 23), header + random_tokens(7, 2)]
     expected = [view.prefill([prompt], view.new_cache(1, 40))[0] for prompt in prompts]
-    monkeypatch.setattr("specdec_core.models.target._PREFILL_TOKENS", 4)
+    monkeypatch.setattr("specdec_core.models.view._PREFILL_TOKENS", 4)
     for prefix in (None, view.build_prefix(header)):
         cache = view.new_cache(2, 40)
         logits = view.prefill(prompts, cache, prefix)
@@ -189,7 +189,7 @@ def test_a_prompt_too_long_for_one_pass_takes_several(family, monkeypatch):
 
 
 def test_large_prefill_in_groups_equals_one_by_one(monkeypatch):
-    monkeypatch.setattr("specdec_core.models.target._PREFILL_TOKENS", 16)
+    monkeypatch.setattr("specdec_core.models.view._PREFILL_TOKENS", 16)
     view = tiny_target("qwen3").view()
     prompts = [random_tokens(i, 6 + i) for i in range(5)]
     together = view.prefill(prompts, view.new_cache(5, 20))

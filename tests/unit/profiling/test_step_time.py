@@ -1,8 +1,8 @@
 import pytest
 
 from specdec_core.errors import ConfigError
-from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import tiny_target
+from specdec_core.models.view import TargetView
 from specdec_core.profiling.step_time import StepTimePoint, measure_step_time
 from specdec_core.skip import SkipConfig
 

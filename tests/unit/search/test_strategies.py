@@ -13,19 +13,17 @@ The table, acceptance and metric, dense 2.0 and 0.50 (relative gains in brackets
 from __future__ import annotations
 
 import itertools
-import statistics
 
 import pytest
 
 from specdec_core.config.search import SearchConfig
 from specdec_core.errors import ConfigError, EvaluationFailedError
 from specdec_core.search.outcome import Failure, Loss, Score
-from specdec_core.search.random_draws import draw_sets
 from specdec_core.search.sleb import SlebSearch
-from specdec_core.search.step_model import StepTimeModel, half_bytes
+from specdec_core.search.step_model import StepTimeModel
 from specdec_core.search.strategies import make_strategy
 from specdec_core.search.strategy import Strategy
-from specdec_core.skip import SkipConfig, SkipUnit
+from specdec_core.skip import SkipConfig
 from tests.unit.search.test_tss_example import TABLE, UNITS, names
 
 NUM_LAYERS = 6
@@ -230,52 +228,6 @@ def test_gm_skip_asks_one_at_a_time_and_passes_over_failures() -> None:
     assert [str(skip) for skip in search.pending()] == ["3"]
 
 
-def test_random_draws_are_different_sets_of_each_size_and_depend_on_the_seed_alone() -> None:
-    units = tuple(SkipUnit(layer) for layer in range(1, 11))
-    for size in (1, 3):
-        drawn = draw_sets(units, size, 6, seed=42)
-        assert len(set(drawn)) == 6
-        assert all(len(skip) == size for skip in drawn)
-        assert drawn == draw_sets(units, size, 6, seed=42)
-        assert drawn != draw_sets(units, size, 6, seed=43)
-    assert draw_sets(units, 3, 5, seed=42) == draw_sets(units, 3, 6, seed=42)[:5]
-
-
-def test_random_draws_are_uniform() -> None:
-    """Of the 6 pairs of 4 units each comes first in a sixth of 600 seeds: 100 +- 5 sigma of 9."""
-    pairs = ["1,2", "1,3", "1,4", "2,3", "2,4", "3,4"]
-    first = [str(draw_sets(UNITS, 2, 5, seed)[0]) for seed in range(600)]
-    assert all(abs(first.count(pair) - 100) < 46 for pair in pairs)
-
-
-def test_random_reports_spread_and_answers_with_the_median_draw() -> None:
-    search = make("random", depth=2)
-    asked = run(search)
-    # Four single units are all there are; five of the six pairs.
-    assert sorted(s for s in asked if len(s) == 1) == ["1", "2", "3", "4"]
-    pairs = [name for name in asked if len(name) == 3]
-    assert len(set(pairs)) == 5
-    outcome = search.outcome()
-    single, double = outcome.draws
-    assert (single.num_draws, double.num_draws) == (4, 5)
-    assert single.acceptance_mean == pytest.approx((1.8 + 2.3 + 2.1 + 2.4) / 4)
-    metrics = [TABLE[name][1] for name in pairs]
-    assert double.metric_mean == pytest.approx(statistics.mean(metrics))
-    assert double.metric_sd == pytest.approx(statistics.stdev(metrics))
-    summed = {name: TABLE[name][0] / 2.0 + TABLE[name][1] / 0.5 for name in pairs}
-    median = sorted(pairs, key=lambda name: (round(summed[name], 9), name))[2]
-    assert str(outcome.answer.skip) == median
-
-
-def test_random_with_mixed_units_draws_no_set_twice() -> None:
-    units = SkipConfig.parse("a1,a2").units + SkipConfig.parse("m1,m2").units
-    units += SkipConfig.parse("1,2").units
-    config = SearchConfig(domain="qa", strategy="random", depth=2)
-    search = make_strategy(config, units, num_layers=4)
-    asked = [str(skip) for skip in search.pending()]
-    assert len(asked) == len(set(asked))
-
-
 @pytest.mark.parametrize("strategy", ["sleb", "gm-skip", "random", "throughput", "accept-only"])
 def test_a_failed_dense_target_ends_every_strategy(strategy: str) -> None:
     with pytest.raises(EvaluationFailedError, match="dense target could not be evaluated"):
@@ -286,45 +238,6 @@ def test_throughput_without_step_times_is_refused() -> None:
     config = SearchConfig(domain="qa", strategy="throughput")
     with pytest.raises(ConfigError, match="needs measured step times"):
         make_strategy(config, UNITS, num_layers=NUM_LAYERS)
-
-
-def test_step_model_interpolates_and_saves_by_unit() -> None:
-    # Attention 2 bytes and MLP 6 in each of 2 layers, 4 of head: 20 in all.
-    model = StepTimeModel((1, 4, 8), (1.0, 1.6, 4.0), (2.0, 2.0), (6.0, 6.0), 4.0)
-    assert model.dense_seconds(1) == 1.0
-    assert model.dense_seconds(2.5) == pytest.approx(1.3)
-    assert model.dense_seconds(6) == pytest.approx(2.8)
-    assert (model.dense_seconds(0.5), model.dense_seconds(100)) == (1.0, 4.0)
-    savings = {"": 0.0, "a1": 0.1, "m1": 0.3, "1": 0.4, "a0,1": 0.5}
-    for text, saving in savings.items():
-        assert model.saving(SkipConfig.parse(text)) == pytest.approx(saving)
-        assert model.seconds(SkipConfig.parse(text), 4) == pytest.approx(1.6 * (1 - saving))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "seconds"), [((), ()), ((1, 1), (1.0, 1.0)), ((1, 2), (1.0,)), ((1,), (0.0,))]
-)
-def test_a_curve_that_is_none_is_refused(nodes: tuple[int, ...], seconds: tuple[float]) -> None:
-    with pytest.raises(ConfigError, match="are no curve"):
-        StepTimeModel(nodes, seconds, (1.0,), (1.0,))
-
-
-def test_bytes_of_halves_by_hand() -> None:
-    # Projections: 8 hidden x (2 x 4 query + 2 x 2 key heads) x 3 wide = 288 weights of 2 bytes.
-    # Cache at 10 tokens: 2 x 2 heads x 3 wide x 10 (or a window of 4) numbers of 4 bytes.
-    attention, mlp = half_bytes(
-        hidden_size=8,
-        intermediate_size=5,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=3,
-        windows=(None, 4),
-        context=10,
-        bytes_per_weight=2,
-        bytes_per_cached=4,
-    )
-    assert attention == (576 + 480, 576 + 192)
-    assert mlp == (240, 240)
 
 
 def test_every_strategy_asks_for_dense_first_and_nothing_twice() -> None:

@@ -68,6 +68,26 @@ def test_a_broken_file_leaves_the_last_good_map(tmp_path: Path) -> None:
     assert source.find("qa").skip == "2"
 
 
+def test_a_folder_that_cannot_be_looked_into_leaves_the_last_good_map(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "maps" / "map.json"
+    path.parent.mkdir()
+    write(path, domain_map([2]))
+    source = FileProfiles(path)
+    assert source.find("qa").skip == "2"
+    path.parent.rename(tmp_path / "moved")
+    path.parent.write_text("a file in the place of the folder")
+    assert [source.find("qa").skip for _ in range(2)] == ["2", "2"]
+    assert caplog.text.count("the last good one stays") == 1
+    with pytest.raises(ProfileSourceError, match="no domain map that can be used"):
+        FileProfiles(path).find("qa")
+    path.parent.unlink()
+    (tmp_path / "moved").rename(path.parent)
+    write(path, domain_map([3]))
+    assert source.find("qa").skip == "3"
+
+
 class Server:
     """A profile server whose answers a test sets."""
 

@@ -51,6 +51,18 @@ def test_a_failed_configuration_can_be_tried_again_on_request(
     assert report.answer.skip == "2,3"
 
 
+def test_a_loss_that_is_no_number_is_recorded_and_left_out(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    (control.folder / "nan-loss").write_text("4")  # the cheapest one
+    report = search(settings, store, control, strategy="sleb")
+    (failed,) = [row for row in report.levels[0].rows if row.error]
+    assert failed.skip == "4"
+    assert "loss is not a finite number" in (failed.error or "")
+    # Of the others 1 costs least, and 4 beside it.
+    assert report.answer.skip == "1,4"
+
+
 def test_running_out_of_memory_is_not_repeated_identically(
     settings: Settings, store: Store, control: Control
 ) -> None:

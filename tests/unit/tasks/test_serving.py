@@ -11,7 +11,8 @@ import pytest
 from db.api.app import create_app
 from db.store import Store
 from flows.commands.execute import execute
-from specdec_core.config.serving import BY_HAND, ServingConfig
+from specdec_core.config.build import build_config
+from specdec_core.config.serving import BY_HAND, GenerateConfig, ServingConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from specdec_core.models.reference import resolve_model
@@ -106,6 +107,10 @@ def test_a_skip_set_by_hand_needs_no_domain(settings: Settings, model: str) -> N
     assert lease_of(settings, BY_HAND, target=model, skip="a1,m2")[0] == "a1,m2"
     with pytest.raises(ConfigError, match="names layer 7"):
         lease_of(settings, "qa", target=model, skip="7")
+    with pytest.raises(ConfigError, match=r"skip set '1' cannot be used: .*protected layers \[1\]"):
+        lease_of(settings, "qa", target=model, skip="1", protected_layers=(1,))
+    with pytest.raises(ConfigError, match="give skip, or domain none"):
+        build_config(GenerateConfig, {}, {"skip": "1", "domain": "none"})
 
 
 def test_a_map_that_is_not_there_is_said_before_the_model_is_loaded(
@@ -154,8 +159,9 @@ def test_generate_reads_standard_input(
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] == texts[2]
     monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
-    assert execute(generate_words(model)) == 2
-    assert "the prompt on standard input is empty" in capsys.readouterr().err
+    for words in ([], [""]):
+        assert execute(generate_words(model, *words)) == 2
+        assert "the prompt is empty" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")

@@ -8,7 +8,6 @@ import pytest
 
 from db.store import Store
 from flows.report import render
-from specdec_core.config.domains import compare_config
 from specdec_core.config.search import (
     STRATEGIES,
     CompareConfig,
@@ -19,15 +18,13 @@ from specdec_core.config.search import (
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.models.tiny import write_tiny_checkpoint
-from specdec_core.skip import SkipConfig
 from tasks.evaluator import ModelEvaluatorFactory
-from tasks.heldout import HeldoutPlan
 from tasks.jobs import StopCheck
 from tasks.mirrored import report_metrics
 from tasks.plan import plan_search
 from tasks.pool import WorkerPool, pool_factory
 from tasks.search import run_search
-from tasks.sweep import interleaved, plan_sweep, run_sweep, tolerance_name
+from tasks.sweep import plan_sweep, run_sweep
 from tasks.sweep_report import SweepReport
 from tests.table_evaluator import Control, TableEvaluator, config, expected, workload
 
@@ -196,63 +193,6 @@ def test_a_domain_without_metric_leaves_out_what_goes_by_it(
         plan_sweep(only, settings, workload)
     with pytest.raises(ConfigError, match="strategy gm-skip goes by the task metric"):
         plan_search(config(domain="chat", strategy="gm-skip"), settings, workload)
-
-
-def test_keys_do_not_depend_on_the_strategy(settings: Settings) -> None:
-    requests = [
-        plan_search(config(strategy=name, num_draws=9), settings, workload).request(
-            SkipConfig.parse("2")
-        )
-        for name in NAMES
-    ]
-    assert len({request.key for request in requests}) == 1
-    losses = [
-        plan_search(config(drafter=d, max_new_tokens=n), settings, workload).loss_request(
-            SkipConfig.parse("2")
-        )
-        for d, n in (("prompt-lookup", 8), ("token-recycling", 9))
-    ]
-    assert losses[0].key == losses[1].key
-    assert losses[0].key != requests[0].key
-
-
-def test_held_out_requests_go_in_turns_and_once() -> None:
-    def plan(*names: str) -> HeldoutPlan:
-        base = plan_search(config(), Settings(), workload)
-        chunks = [
-            {
-                arm: base.workload.request(
-                    skip=skip, drafter="none", item_ids=[item], max_new_tokens=4
-                )
-                for arm, skip in (("dense", ""), ("sparse", names[0]))
-            }
-            for item in ("item-00", "item-01")
-        ]
-        return HeldoutPlan(tuple(chunks))
-
-    ordered = interleaved([plan("2"), plan("3")])
-    assert [request.skip for _, request in ordered] == ["", "2", "3", "3", "2", ""]
-    assert [request.item_ids[0] for _, request in ordered] == ["item-00"] * 3 + ["item-01"] * 3
-
-
-@pytest.mark.parametrize(
-    ("tolerance", "name"), [(0.05, "+5%"), (0.0, "+0%"), (-0.025, "-2.5%"), (0.07, "+7%")]
-)
-def test_tolerances_have_short_names(tolerance: float, name: str) -> None:
-    assert tolerance_name(tolerance) == name
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"strategies": ["tss", "tss"]}, "name each strategy once"),
-        ({"strategies": ["best"]}, "strategies"),
-        ({"beam": 0}, "beam"),
-    ],
-)
-def test_wrong_comparisons_are_refused(given: dict[str, object], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        compare_config("qa", given)
 
 
 @pytest.fixture(scope="module")

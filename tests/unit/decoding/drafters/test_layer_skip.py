@@ -6,9 +6,10 @@ import torch
 from specdec_core.config.model_drafters import LayerSkip
 from specdec_core.decoding import DraftBudget, DrafterContext, generate, make_drafter
 from specdec_core.errors import CacheDesyncError, ConfigError
-from specdec_core.models.target import TargetView
 from specdec_core.models.tiny import FAMILIES, tiny_target
+from specdec_core.models.view import TargetView
 from specdec_core.skip import SkipConfig
+from specdec_core.tree import TokenTree
 from tests.doubles import slow_greedy
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -48,7 +49,8 @@ def test_drafts_are_the_sparse_layers_on_dense_rows():
         view.prefill([PROMPT], dense)
         cache = sparse.new_cache(1, 32)
         cache.load_prefix(dense.export_prefix()[:, [1, 2]])
-        return sparse._append([context], cache)[0].tolist()
+        chain = TokenTree.chain(context[0], context[1:])
+        return sparse.forward([chain], cache)[0, -1].tolist()
 
     expected = slow_greedy(logits_after, [7], 5)
     cache = view.new_cache(1, 32)
