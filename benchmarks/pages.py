@@ -122,6 +122,13 @@ def _system(results: Figures) -> Iterator[Sequence[str]]:
             f"{low:.2f} to {high:.2f} (range)",
             "`batching.json`",
         )
+    resolve = results["resolve"]["whole_answers"]
+    yield (
+        "`resolve` over REST, 8 clients, while a search writes: requests per second, 99th percentile",
+        f"{resolve['requests_per_s']:.0f}, {resolve['p99_ms']:.0f} ms",
+        "",
+        "`resolve.json`",
+    )
     search = results["search"]
     yield (
         "`make search` after set-up, and again",

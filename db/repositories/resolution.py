@@ -76,26 +76,27 @@ def closest_first(
         asked: Target, domain, drafter and dtype; None where any would do.
         active: Id and key of every active profile.
     """
+    drafter = asked["drafter"]
+    wanted = {**asked, "drafter": None if drafter is None else canonical_drafter(drafter)}
     found = [
-        ClosestProfile(key=key, profile_id=profile_id, differs=_differences(asked, key))
+        ClosestProfile(key=key, profile_id=profile_id, differs=_differences(wanted, key))
         for profile_id, key in active
     ]
-    return sorted(found, key=lambda each: _distance(asked, each))[:NUM_CLOSEST]
+    return sorted(found, key=lambda each: _distance(wanted, each))[:NUM_CLOSEST]
 
 
-def _differences(asked: dict[str, str | None], key: ProfileKey) -> tuple[str, ...]:
+def _differences(wanted: dict[str, str | None], key: ProfileKey) -> tuple[str, ...]:
     differing = []
-    for name, value in asked.items():
+    for name, value in wanted.items():
         stored = {getattr(key, name)} | ({key.target_identity} if name == "target" else set())
-        wanted = canonical_drafter(value) if name == "drafter" and value is not None else value
-        if wanted is not None and wanted not in stored:
+        if value is not None and value not in stored:
             differing.append(name)
     return tuple(differing)
 
 
-def _distance(asked: dict[str, str | None], found: ClosestProfile) -> tuple[int, float, int]:
+def _distance(wanted: dict[str, str | None], found: ClosestProfile) -> tuple[int, float, int]:
     similarity = sum(
-        difflib.SequenceMatcher(None, asked[name] or "", getattr(found.key, name)).ratio()
+        difflib.SequenceMatcher(None, wanted[name] or "", getattr(found.key, name)).ratio()
         for name in found.differs
     )
     return len(found.differs), -similarity, -found.profile_id

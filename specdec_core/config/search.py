@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
@@ -17,6 +17,8 @@ StrategyName = Literal[
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 NEED_METRIC: frozenset[StrategyName] = frozenset({"gm-skip", "metric-only"})
 """Strategies that a domain without a metric leaves nothing to go by."""
+IGNORE_TOLERANCES: frozenset[StrategyName] = frozenset({"sleb", "gm-skip", "random"})
+"""Strategies that go by a budget alone."""
 TOLERANCES = (0.05, 0.0, -0.05, -0.10, -0.20)
 """Those of the paper's sensitivity table, strictest first."""
 
@@ -114,3 +116,12 @@ class SensitivityConfig(Record):
         if len(set(values)) != len(values) or not all(-1.0 <= one <= 1.0 for one in values):
             raise ValueError("give different tolerances between -1 and 1")
         return values
+
+    @model_validator(mode="after")
+    def _tolerances_count(self) -> Self:
+        if self.search.strategy in IGNORE_TOLERANCES:
+            raise ValueError(
+                f"strategy {self.search.strategy} knows no tolerances: choose one that does, or "
+                "compare strategies with 'specdec compare'"
+            )
+        return self

@@ -78,8 +78,7 @@ def generate(
         num_top_k: Ids to record per output position, for `replay`; 0 records none.
         record_gaps: Whether to record the target's top-2 logit gap per output position.
         sampling: How logits become tokens, and the verification rule; greedy by default.
-        seeds: One per request, of all its randomness; None for zeros, where nothing is drawn or
-            there is one request.
+        seeds: One per request; None for zeros, where nothing is drawn or there is one request.
         on_commit: Told of new output tokens at once; its time counts as verification.
 
     Raises:

@@ -137,7 +137,9 @@ class Message(BaseModel):
     @model_validator(mode="after")
     def _text_only(self) -> Message:
         parts = [] if isinstance(self.content, str) else self.content
-        if any(part.get("type") != "text" or "text" not in part for part in parts):
+        if any(
+            part.get("type") != "text" or not isinstance(part.get("text"), str) for part in parts
+        ):
             raise ValueError("content: only text is served, no images, sound or tools")
         return self
 
@@ -146,7 +148,7 @@ class Message(BaseModel):
         """The content as one text."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(str(part["text"]) for part in self.content)
+        return "".join(part["text"] for part in self.content)
 
 
 class ChatRequest(_Asked):

@@ -53,6 +53,12 @@ def open_serving(
     """
     drafter = parse_drafter(config.drafter)
     info = prepare_target(config.target, settings, config.dtype)
+    outside = [layer for layer in config.protected_layers if not 0 <= layer < info.num_layers]
+    if outside:
+        raise ConfigError(
+            f"protected layers {outside} are none of {info.reference}, which has layers 0 to "
+            f"{info.num_layers - 1}: choose among these"
+        )
     drafter_data(
         drafter,
         None,

@@ -20,6 +20,7 @@ from db.api.common import (
 )
 from db.api.problems import ProblemError, not_found
 from db.lifecycle import ProfileTransition, ProfileVerification
+from db.repositories.resolution import not_found_text
 from db.schemas import ProfileStatus, SkipProfile
 from db.store import Store
 from specdec_core.config.base import Record
@@ -29,6 +30,8 @@ from specdec_core.errors import ProfileNotFoundError
 router = APIRouter(prefix="/profiles", tags=["profiles"])
 ProfileId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one profile version")]
 _MAX_ANSWERS = 4096
+_Asked = tuple[str, str, str | None, str | None]
+"""Target, domain, drafter and type, the fields of `ResolveQuery`."""
 _NOT_MODIFIED: dict[int | str, dict[str, object]] = {
     304: {"description": "The version named in If-None-Match is still the answer"}
 }
@@ -64,20 +67,18 @@ class AnswerCache:
     def __init__(self) -> None:
         self._answers: dict[tuple[int, str], Tagged] = {}
 
-    def resolve(
-        self, store: Store, target: str, domain: str, drafter: str | None, dtype: str | None
-    ) -> Tagged:
-        """Return the active profile for a question, see `ProfileRepository.resolve`.
-
-        Raises:
-            ProfileNotFoundError: if there is none.
-        """
-        asked = (target, domain, drafter, dtype)
+    def find(self, store: Store, asked: _Asked) -> Tagged | None:
+        """Return the active profile for a question, None without one."""
         name = store.profiles.active_name(*asked)
-        answer = None if name is None else self._answers.get(name)
+        if name is None:
+            return None
+        answer = self._answers.get(name)
         if answer is not None:
             return answer
-        profile = store.profiles.resolve(*asked)
+        try:
+            profile = store.profiles.resolve(*asked)
+        except ProfileNotFoundError:  # retired since
+            return None
         assert profile.id is not None  # a stored one has its id
         answer = Tagged.of(profile)
         if len(self._answers) >= _MAX_ANSWERS:
@@ -111,20 +112,23 @@ async def resolve_profile(
     """
     asked = (query.target, query.domain, query.drafter, query.dtype)
     answers: AnswerCache = request.app.state.resolved
-    try:
-        if store.database.is_sqlite:  # never waits, and a thread costs more than the query
-            answer = answers.resolve(store, *asked)
-        else:
-            answer = await run_in_threadpool(answers.resolve, store, *asked)
-    except ProfileNotFoundError as error:
-        closest = await run_in_threadpool(store.profiles.closest, *asked)
-        raise ProblemError(
-            HTTPStatus.NOT_FOUND,
-            "profile-not-found",
-            str(error),
-            closest=[each.model_dump(mode="json") for each in closest],
-        ) from error
+    if store.database.is_sqlite:  # never waits, and a thread costs more than the query
+        answer = answers.find(store, asked)
+    else:
+        answer = await run_in_threadpool(answers.find, store, asked)
+    if answer is None:  # looking for the closest takes longer, the more profiles are active
+        raise await run_in_threadpool(_not_answered, store, asked)
     return tagged_response(request, answer)
+
+
+def _not_answered(store: Store, asked: _Asked) -> ProblemError:
+    closest = store.profiles.closest(*asked)
+    return ProblemError(
+        HTTPStatus.NOT_FOUND,
+        "profile-not-found",
+        not_found_text(dict(zip(ResolveQuery.model_fields, asked, strict=True)), closest),
+        closest=[each.model_dump(mode="json") for each in closest],
+    )
 
 
 @router.get(

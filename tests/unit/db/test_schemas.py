@@ -23,7 +23,10 @@ def test_drafters_are_stored_in_one_spelling() -> None:
         ({"skip": ""}, "is_dense is False but the skip set is 'dense'"),
         ({"is_dense": True}, "is_dense is True but the skip set is 'a3,a11'"),
         ({"drafter": "eagle"}, "drafter 'eagle' is unknown"),
-        ({"status": "odd"}, "Input should be 'active'"),
+        (
+            {"status": "odd"},
+            "Input should be 'candidate', 'validated', 'active', 'retired' or 'rejected'",
+        ),
     ],
 )
 def test_profiles_that_contradict_themselves_are_refused(

@@ -109,6 +109,8 @@ def test_a_skip_set_by_hand_needs_no_domain(settings: Settings, model: str) -> N
         lease_of(settings, "qa", target=model, skip="7")
     with pytest.raises(ConfigError, match=r"skip set '1' cannot be used: .*protected layers \[1\]"):
         lease_of(settings, "qa", target=model, skip="1", protected_layers=(1,))
+    with pytest.raises(ConfigError, match=r"protected layers \[3\] are none of .* 0 to 2"):
+        lease_of(settings, "qa", target=model, protected_layers=(1, 3))
     with pytest.raises(ConfigError, match="give skip, or domain none"):
         build_config(GenerateConfig, {}, {"skip": "1", "domain": "none"})
 
@@ -162,6 +164,8 @@ def test_generate_reads_standard_input(
     for words in ([], [""]):
         assert execute(generate_words(model, *words)) == 2
         assert "the prompt is empty" in capsys.readouterr().err
+    assert execute(generate_words(model, "one \udcff")) == 2  # a byte that is not UTF-8
+    assert "not valid Unicode at character 4" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")

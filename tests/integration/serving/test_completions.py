@@ -1,14 +1,9 @@
-"""The completions server on a tiny target: texts, streams, views, bounds, errors."""
+"""The completions server on a tiny target: texts, streams, views, errors."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,75 +11,12 @@ from fastapi.testclient import TestClient
 
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.serving import ServeConfig
-from specdec_core.config.settings import Settings
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
-from specdec_core.models.tiny import write_tiny_checkpoint
-from specdec_core.serving.controller import RuntimeController
-from specdec_core.serving.generator import TextRequest
-from specdec_core.serving.sources import NoProfiles
 from specdec_core.skip import SkipConfig
 from tasks.serving.app import create_app
-from tasks.serving.desk import Desk
-from tasks.serving.front import Front
-from tasks.serving.openai import CompletionRequest
-from tasks.serving.replies import Reply
-from tasks.serving.setup import Serving, open_serving
-
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-SKIPS = {"qa": [1], "math": ["a2", "m0"], "chat": []}
-DRAFTER = "prompt-lookup:num_tokens=3"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("serving") / "tiny"
-    write_tiny_checkpoint(folder, "qwen3")
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
-    domains = {name: {"skip": skip, "status": "validated"} for name, skip in SKIPS.items()}
-    document = {
-        "model": f"path:{folder}",
-        "drafter": DRAFTER,
-        "num_layers": 3,
-        "domains": {**domains, "code": {"skip": [9], "status": "active"}},
-    }
-    (folder.parent / "map.json").write_text(json.dumps(document))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def config(folder: Path) -> ServeConfig:
-    return ServeConfig(
-        target=f"path:{folder}",
-        drafter=DRAFTER,
-        dtype="float64",
-        domain="none",
-        profiles=str(folder.parent / "map.json"),
-        max_new_tokens=60,
-    )
-
-
-@pytest.fixture(scope="module")
-def serving(folder: Path, config: ServeConfig) -> Iterator[Serving]:
-    settings = Settings(home=folder.parent / "home", cache=folder.parent / "cache", threads=1)
-    with open_serving(config, settings, lambda _line: None, needs_router=False) as serving:
-        yield serving
-
-
-@pytest.fixture
-def client(serving: Serving, config: ServeConfig) -> Iterator[TestClient]:
-    with TestClient(create_app(serving, config)) as client:
-        yield client
-
-
-def ask(client: TestClient, **fields: Any) -> Any:
-    is_chat = "messages" in fields
-    path = "/v1/chat/completions" if is_chat else "/v1/completions"
-    body = {"model": client.get("/v1/models").json()["data"][0]["id"], "temperature": 0, **fields}
-    return client.post(path, json=body)
+from tasks.serving.setup import Serving
+from tests.integration.served import SKIPS, ask
 
 
 def events_of(answer: Any) -> list[dict[str, Any]]:
@@ -198,6 +130,14 @@ def test_token_ids_are_a_prompt(client: TestClient, serving: Serving) -> None:
         ({"prompt": "x", "max_tokens": 61}, 400, "max_tokens", "this server allows 60"),
         ({"prompt": "x" * 250, "max_tokens": 10}, 400, None, "maximum context length is 256"),
         ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages.0.role", "Input should"),
+        ({"prompt": "x\ud800"}, 400, None, "not valid Unicode at character 1"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, None, "not valid Unicode"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
+            400,
+            "messages.0",
+            "only text is served",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             400,
@@ -278,106 +218,3 @@ def test_concurrent_clients_of_two_domains_get_the_texts_of_their_own_views(
     for (domain, prompt), body in zip(asked, bodies, strict=True):
         skip = ",".join(map(str, sorted(SKIPS[domain], key=lambda unit: str(unit)[-1])))
         assert body.json()["choices"][0]["text"] == plain_text(serving, prompt, skip, 12)
-
-
-class GatedView:
-    """A view whose prefill waits for a gate, so that a request stays under way."""
-
-    def __init__(self, view: Any, gate: threading.Event) -> None:
-        self._view, self._gate = view, gate
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._view, name)
-
-    def prefill(self, *args: Any, **options: Any) -> Any:
-        assert self._gate.wait(30)
-        return self._view.prefill(*args, **options)
-
-
-@pytest.fixture
-def gate() -> threading.Event:
-    return threading.Event()
-
-
-@pytest.fixture
-def gated(serving: Serving, gate: threading.Event) -> Serving:
-    facts = serving.controller.facts
-    controller = RuntimeController(
-        facts, NoProfiles(), lambda skip: GatedView(serving.target.view(skip), gate)
-    )
-    return Serving(serving.info, serving.target, controller, serving.generator)
-
-
-def eventually(is_true: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_full_queue_is_429(gated: Serving, gate: threading.Event, config: ServeConfig) -> None:
-    short = config.model_copy(update={"queue": 1})
-    with TestClient(create_app(gated, short)) as client, ThreadPoolExecutor(2) as pool:
-        try:
-            first = pool.submit(ask, client, prompt="x", max_tokens=2)
-            eventually(lambda: gated.controller.snapshot().num_active == 1)
-            time.sleep(0.1)  # the first is decoded by now, so that one may wait
-            second = pool.submit(ask, client, prompt="x", max_tokens=2)
-            eventually(lambda: gated.controller.snapshot().num_active == 2)
-            third = ask(client, prompt="x", max_tokens=2)
-        finally:
-            gate.set()
-        assert third.status_code == 429
-        assert third.headers["retry-after"] == "1"
-        assert third.json()["error"] == {
-            "message": "the queue of 1 requests is full: try again later",
-            "type": "rate_limit_error",
-            "param": None,
-            "code": "queue_full",
-        }
-        assert [one.result().status_code for one in (first, second)] == [200, 200]
-
-
-def test_a_client_that_leaves_stops_its_decode(
-    gated: Serving, gate: threading.Event, config: ServeConfig
-) -> None:
-    """Both the request under way and the one behind it, whose client leaves as well."""
-    desk = Desk(gated.generator, 4)
-    front = Front(gated, config, desk)
-    asked = CompletionRequest(model=front.model, prompt="x", temperature=0, max_tokens=60)
-
-    async def leave() -> None:
-        for _ in range(2):
-            visit = await front.submit(*front.prepare(asked))
-            stream = front.stream(visit, Reply("text_completion", front.model), with_usage=False)
-            waiting = asyncio.ensure_future(anext(stream))
-            await asyncio.sleep(0.05)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-        gate.set()
-
-    asyncio.run(leave())
-    desk.close()
-    snapshot = gated.controller.snapshot()
-    assert (snapshot.num_active, snapshot.num_aborted) == (0, 2)
-    assert snapshot.groups["dense"].num_tokens == 0
-
-
-def test_a_request_that_fails_ends_alone(serving: Serving, config: ServeConfig) -> None:
-    desk = Desk(serving.generator, 4)
-    front = Front(serving, config, desk)
-
-    async def fail_then_work() -> list[object]:
-        lease = serving.controller.lease(None)
-        bad = await front.submit(lease, TextRequest((1,), 10_000))
-        asked = CompletionRequest(model=front.model, prompt="x", temperature=0, max_tokens=3)
-        good = await front.submit(*front.prepare(asked))
-        reply = Reply("text_completion", front.model)
-        events = [event async for event in front.stream(bad, reply, with_usage=False)]
-        more = [event async for event in front.stream(good, reply, with_usage=False)]
-        return [events, more]
-
-    bad_events, good_events = asyncio.run(fail_then_work())
-    desk.close()
-    assert "exceed the target's 256 positions" in bad_events[0]
-    assert '"finish_reason": "length"' in good_events[-2]
