@@ -124,7 +124,7 @@ def _system(results: Figures) -> Iterator[Sequence[str]]:
         )
     resolve = results["resolve"]["whole_answers"]
     yield (
-        "`resolve` over REST, 8 clients, while a search writes: requests per second, 99th percentile",
+        "`resolve` over REST, 8 clients, while a search writes: requests a second, 99th percentile",
         f"{resolve['requests_per_s']:.0f}, {resolve['p99_ms']:.0f} ms",
         "",
         "`resolve.json`",
