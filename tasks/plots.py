@@ -13,6 +13,8 @@ from tasks.benchmark_report import BenchmarkReport, MethodOverall
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_LEGEND_CHARACTERS = 110  # of one line below a figure of the usual width
+_LEGEND_HANDLE = 8  # what a marker and its space take of them
 _PHASES = {"draft": "#c05621", "forward": "#2b6cb0", "verify": "#2f855a", "commit": "#718096"}
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#b83280", "#6b46c1", "#744210", "#0987a0", "#4a5568")
 _MARKERS = "osD^v<>P"
@@ -244,5 +246,7 @@ def _title(axes: Any, report: BenchmarkReport) -> None:
 
 
 def _legend(axes: Any) -> None:
-    """Below the axes, where it hides no point."""
-    axes.figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    """Below the axes, where it hides no point, in as many columns as its longest label allows."""
+    longest = max(map(len, axes.get_legend_handles_labels()[1]), default=0)
+    columns = max(1, min(4, _LEGEND_CHARACTERS // (longest + _LEGEND_HANDLE)))
+    axes.figure.legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
