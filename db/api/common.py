@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Generic, TypeVar
@@ -43,6 +44,11 @@ class Page(Record, Generic[ItemT]):
 def page_of(items: list[ItemT], total: int, paging: Paging) -> Page[ItemT]:
     """Return `items` as the page that was asked for."""
     return Page(items=items, total=total, limit=paging.limit, offset=paging.offset)
+
+
+def page_within(items: Sequence[ItemT], paging: Paging) -> Page[ItemT]:
+    """Return the page that was asked for of all `items`."""
+    return page_of(list(items[paging.offset :][: paging.limit]), len(items), paging)
 
 
 async def get_store(request: Request) -> Store:

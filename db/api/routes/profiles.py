@@ -15,6 +15,7 @@ from db.api.common import (
     StoreDependency,
     Tagged,
     page_of,
+    page_within,
     problems,
     tagged_response,
 )
@@ -157,8 +158,7 @@ def profile_history(
     versions = store.profiles.history(profile_id)
     if not versions:
         raise not_found("profile", profile_id)
-    part = versions[paging.offset : paging.offset + paging.limit]
-    return page_of(part, len(versions), paging)
+    return page_within(versions, paging)
 
 
 @router.get(
@@ -173,8 +173,7 @@ def profile_transitions(
     moves = store.profiles.transitions(profile_id)
     if not moves:
         raise not_found("profile", profile_id)
-    part = moves[paging.offset : paging.offset + paging.limit]
-    return page_of(part, len(moves), paging)
+    return page_within(moves, paging)
 
 
 @router.get(
@@ -189,5 +188,4 @@ def profile_verifications(
     if store.profiles.get(profile_id) is None:
         raise not_found("profile", profile_id)
     found = store.profiles.verifications(profile_id)
-    part = found[paging.offset : paging.offset + paging.limit]
-    return page_of(part, len(found), paging)
+    return page_within(found, paging)
