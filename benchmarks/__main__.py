@@ -18,12 +18,14 @@ NAMES = (
     "equal_overhead",
     "batching",
     "search",
+    "search_cost",
+    "prompt_states",
     "orchestration",
     "resolve",
     "llama_cpp",
 )
 # Long, and no timings: run by name.
-ON_REQUEST = ("acceptance", "router")
+ON_REQUEST = ("acceptance", "bounding", "router")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from specdec_core.bench.differences import TIE_GAPS
 from specdec_core.bench.statistics import RequestTimes, speedup_interval
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
@@ -19,6 +20,7 @@ from specdec_core.config.settings import Settings
 from specdec_core.data.split import split
 from specdec_core.data.suites import Suite, load_suite
 from specdec_core.data.templates import RenderedPrompts, get_template, render_prompts
+from specdec_core.decoding import Generation, compare_outputs
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target
@@ -120,6 +122,29 @@ def ratio(method: Sequence[Timed], baseline: Sequence[Timed]) -> dict[str, Any]:
         **asdict(speedup_interval(times[0], times[1])),
         "method_tokens_per_s": sum(times[0].tokens) / sum(times[0].seconds),
         "baseline_tokens_per_s": sum(times[1].tokens) / sum(times[1].seconds),
+    }
+
+
+def certificate(
+    device: torch.device, plain: Sequence[Generation], mine: Sequence[Generation]
+) -> dict[str, Any]:
+    """Return how many outputs are the plain ones, and what made the others differ.
+
+    Args:
+        device: Where both were decoded, in bfloat16.
+        plain: Plain decoding, with gaps where outputs differ.
+        mine: Outputs of a method for the same requests.
+    """
+    gap = TIE_GAPS["bfloat16"]
+    pairs = zip(plain, mine, strict=True)
+    found = [compare_outputs(one, other.token_ids, gap) for one, other in pairs]
+    differences = [asdict(difference) for difference in found if difference is not None]
+    return {
+        "device": str(device),
+        "num_requests": len(mine),
+        "num_identical": len(mine) - len(differences),
+        "tie_gap": gap,
+        "differences": differences,
     }
 
 

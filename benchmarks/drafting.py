@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.common import Bench, Timed, alternate, ratio, write
-from specdec_core.bench.differences import TIE_GAPS
+from benchmarks.common import Bench, Timed, alternate, certificate, ratio, write
 from specdec_core.bench.metrics import count_acceptance
 from specdec_core.config.drafters import NoDrafter, parse_drafter
 from specdec_core.data.templates import get_template
-from specdec_core.decoding.compare import compare_outputs
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.sequence import Generation
@@ -71,7 +69,7 @@ def _compare(reference: str, domain: str, limit: int) -> dict[str, Any]:
         results[text] = {
             "speedup_over_autoregressive": ratio(method, baseline),
             **_acceptance(seen["method"]),
-            **_differences(seen["plain"], seen["method"]),
+            **certificate(bench.target.device, seen["plain"], seen["method"]),
         }
     return results
 
@@ -88,18 +86,4 @@ def _acceptance(generations: list[Generation]) -> dict[str, Any]:
             name: sum(getattr(phase, name) for phase in phases) / total
             for name in ("draft", "forward", "verify", "commit")
         },
-    }
-
-
-def _differences(plain: list[Generation], method: list[Generation]) -> dict[str, Any]:
-    gap = TIE_GAPS["bfloat16"]
-    pairs = zip(plain, method, strict=True)
-    compared = [compare_outputs(reference, other.token_ids, gap) for reference, other in pairs]
-    found = [difference for difference in compared if difference is not None]
-    return {
-        "num_requests": len(plain),
-        "num_identical": len(plain) - len(found),
-        "differences": [
-            {"position": d.position, "logit_gap": d.gap, "kind": d.kind} for d in found
-        ],
     }

@@ -16,17 +16,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import order_of, write
+from benchmarks.common import certificate, order_of, write
 from benchmarks.library import Job, LibraryModel
 from benchmarks.suites import SPEC_BENCH, SUITES, Prompts, load_prompts
-from specdec_core.bench.differences import TIE_GAPS
 from specdec_core.bench.metrics import count_acceptance
 from specdec_core.bench.statistics import RequestTimes, speedup_interval
 from specdec_core.bench.strata import mean_domain_speedup
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.presets import FEW_NODES
 from specdec_core.config.settings import Settings
-from specdec_core.decoding import DrafterContext, Generation, compare_outputs, make_drafter
+from specdec_core.decoding import DrafterContext, Generation, make_drafter
 from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.timing import synchronizer
@@ -212,25 +211,8 @@ def _cell(target: Target, mine: _Runs, runs: Mapping[str, _Runs]) -> dict[str, A
             name: sum(getattr(phase, name) for phase in phases) / total
             for name in ("draft", "forward", "verify", "commit")
         },
-        "certificate": _certificate(target, plain.generations, mine.generations),
+        "certificate": certificate(target.device, plain.generations, mine.generations),
         "requests": {"tokens": mine.tokens, "decode_s": mine.decode_s, "wall_s": mine.wall_s},
-    }
-
-
-def _certificate(
-    target: Target, plain: Sequence[Generation], mine: Sequence[Generation]
-) -> dict[str, Any]:
-    """How many outputs are the plain ones, and what made the others differ."""
-    gap = TIE_GAPS["bfloat16"]
-    pairs = zip(plain, mine, strict=True)
-    found = [compare_outputs(one, other.token_ids, gap) for one, other in pairs]
-    differences = [asdict(difference) for difference in found if difference is not None]
-    return {
-        "device": str(target.device),
-        "num_requests": len(mine),
-        "num_identical": len(mine) - len(differences),
-        "tie_gap": gap,
-        "differences": differences,
     }
 
 

@@ -29,9 +29,9 @@ from specdec_core.evaluation import evaluate
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
 from specdec_core.models.target import Target
+from specdec_core.search.outcome import Score
 from specdec_core.search.space import space_hash
 from specdec_core.search.study import StudyLedger
-from specdec_core.search.tss import Score
 from specdec_core.skip import SkipConfig
 from tasks.dispatch import Answer, Dispatcher
 from tasks.evaluator import ModelEvaluatorFactory

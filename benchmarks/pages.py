@@ -1,4 +1,4 @@
-"""Tables of README and docs/measured.md, written from the stored results and nothing else."""
+"""Tables of README and of docs, written from the stored results and nothing else."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.common import RESULTS
+from benchmarks.results_page import Documents, load_searches, result_tables, table
 from benchmarks.suites import SPEC_BENCH
 
 Figures = Mapping[str, Any]
 _ROOT = RESULTS.parents[1]
 README = _ROOT / "README.md"
 PAGE = _ROOT / "docs" / "measured.md"
+SEARCHED = _ROOT / "docs" / "results.md"
 _BEGIN, _END = "<!-- figures: python -m benchmarks.pages -->", "<!-- end of figures -->"
 _MODELS = {"pypi:smollm2-135m": "SmolLM2 135M", "pypi:gemma3-270m": "Gemma 3 270M"}
 _OWN = "speedup_over_autoregressive"
@@ -31,13 +33,19 @@ def readme_with_figures(text: str, results: Figures) -> str:
     Raises:
         ValueError: if the marks are missing.
     """
-    before, has_begin, rest = text.partition(_BEGIN)
-    _, has_end, after = rest.partition(_END)
-    if not has_begin or not has_end:
-        raise ValueError(f"README needs the lines {_BEGIN!r} and {_END!r} around its table")
+    before, after = _around_marks(text, "README")
     rows = [row for part in (_loops, _methods, _llama_cpp, _system) for row in part(results)]
-    table = _table(("what", "figure", "95 % interval", "file"), rows)
-    return f"{before}{_BEGIN}\n{table}\n{_END}{after}"
+    return before + table(("what", "figure", "95 % interval", "file"), rows) + after
+
+
+def searched_page(text: str, documents: Documents) -> str:
+    """Return docs/results.md with the tables between its two marks made anew.
+
+    Raises:
+        ValueError: if the marks are missing.
+    """
+    before, after = _around_marks(text, "docs/results.md")
+    return before + result_tables(documents) + after
 
 
 def measured_page(results: Figures) -> str:
@@ -58,10 +66,20 @@ def measured_page(results: Figures) -> str:
 
 
 def update() -> None:
-    """Write both files."""
+    """Write all three files."""
     results = load_results()
     README.write_text(readme_with_figures(README.read_text(), results))
     PAGE.write_text(measured_page(results))
+    SEARCHED.write_text(searched_page(SEARCHED.read_text(), load_searches()))
+
+
+def _around_marks(text: str, where: str) -> tuple[str, str]:
+    """What stays of a page: up to the first mark with its line, and from the second one on."""
+    before, has_begin, rest = text.partition(_BEGIN)
+    _, has_end, after = rest.partition(_END)
+    if not has_begin or not has_end:
+        raise ValueError(f"{where} needs the lines {_BEGIN!r} and {_END!r} around its tables")
+    return f"{before}{_BEGIN}\n", f"\n{_END}{after}"
 
 
 def _loops(results: Figures) -> Iterator[Sequence[str]]:
@@ -145,7 +163,7 @@ def _method_tables(name: str, figures: Figures) -> Iterator[str]:
     )
     yield f"## Methods on {name} (methods.json, {measured})\n"
     yield "Speed over our own plain loop; the mean is that of the six Spec-Bench suites.\n"
-    yield _table(
+    yield table(
         ("method", "mean", "over library greedy", "over library lookup", *cells),
         [
             (
@@ -162,7 +180,7 @@ def _method_tables(name: str, figures: Figures) -> Iterator[str]:
         "Tokens per step (decoding efficiency) by suite; drafting's share of decode time over the\n"
         "six suites; outputs identical to the plain loop's.\n"
     )
-    yield _table(
+    yield table(
         ("method", "draft share", "identical", *cells),
         [
             (
@@ -190,7 +208,7 @@ def _identical(cells: Figures, method: str) -> str:
 def _step_table(figures: Figures) -> str:
     steps = {name: value for name, value in figures.items() if name.endswith(" nodes")}
     columns = list(next(iter(steps.values())))
-    return _table(
+    return table(
         ("nodes", *(column.replace("_", " ") for column in columns)),
         [
             (name.removesuffix(" nodes"), *(f"{step[column]:.2f}" for column in columns))
@@ -209,11 +227,6 @@ def _ratio(ratio: Figures) -> tuple[str, str]:
 
 def _with_interval(ratio: Figures) -> str:
     return "{} ({})".format(*_ratio(ratio))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from specdec_core.data.templates import get_template, render_prompts
 from specdec_core.models.architecture import read_architecture
 from specdec_core.models.linear import Linear
 from specdec_core.models.loading import load_target, load_tokenizer
-from specdec_core.models.quantization import GROUP
+from specdec_core.models.quantization import GROUP, Int8Weight
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target
 from specdec_core.models.weights import Checkpoint, TensorSource
@@ -90,10 +90,9 @@ class _Rounded:
 
 
 def _rounded(weight: Tensor, group: int) -> Tensor:
-    """Return `weight` rounded to 255 steps per row (group -1) or per `group` inputs of a row."""
-    parts = weight.reshape(weight.shape[0], -1, group if group > 0 else weight.shape[1])
-    scale = parts.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
-    return ((parts / scale).round() * scale).reshape(weight.shape)
+    """Return `weight` as 8 bits stand for it, with a scale per row (group -1) or per `group`."""
+    inputs = weight.shape[1]
+    return Int8Weight.of(weight, group if group > 0 else inputs).dequantized(weight.dtype)
 
 
 def _load_rounded(model: ResolvedModel, group: int, *, rounds_head: bool) -> Target:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from dashboards.queries import Detail
+from db.cells import BenchmarkCell
 from db.schemas import SkipProfile
 from specdec_core.config.settings import Settings
 
@@ -105,6 +106,26 @@ def csv_url(name: str, detail: Detail | None = None) -> str:
 def _page(url: str) -> str | None:
     """A web address, or None for anything else, such as the path of a database."""
     return url.rstrip("/") if urlsplit(url).scheme in {"http", "https"} else None
+
+
+def leaderboard_page(run_id: str) -> str:
+    """Return the shareable address of a benchmark run's page."""
+    return f"/leaderboard?{urlencode({'run': run_id})}"
+
+
+def output_page(cell: BenchmarkCell, item_id: str) -> str:
+    """Return the shareable address of one output of a benchmark cell."""
+    return f"/outputs?{_output_query(cell, item_id)}"
+
+
+def output_csv(cell: BenchmarkCell, item_id: str) -> str:
+    """Return the address of its tokens as CSV."""
+    return f"/dashboards/tokens.csv?{_output_query(cell, item_id)}"
+
+
+def _output_query(cell: BenchmarkCell, item_id: str) -> str:
+    asked = {"run": cell.run_id, "domain": cell.domain, "drafter": cell.drafter}
+    return urlencode({**asked, "item": item_id})
 
 
 def leaderboard_csv(run_id: str) -> str:

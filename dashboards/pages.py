@@ -17,8 +17,10 @@ from fastapi.routing import APIRoute
 from dashboards.assets import asset
 from dashboards.leaderboard import leaderboard_table, load_leaderboard
 from dashboards.links import PROFILE_TABLES, Services
+from dashboards.outputs import load_output, tokens_table
 from dashboards.queries import Question, load_detail, load_overview
-from dashboards.render import error_page, leaderboard_page, overview_page
+from dashboards.render import error_page, leaderboard_page, output_page, overview_page
+from dashboards.sweeps import SWEEP_TABLES
 from dashboards.tables import DETAIL_TABLES, SEARCH_TABLES, profiles_table, runs_table
 from dashboards.views import Table
 from db.api.common import StoreDependency
@@ -103,6 +105,11 @@ def make_router(services: Services) -> APIRouter:
         html = leaderboard_page(load_leaderboard(store, question.run))
         return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
 
+    @protected.get("/outputs")
+    def output(store: StoreDependency, question: Annotated[Question, Query()]) -> Response:
+        html = output_page(load_output(store, question))
+        return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
+
     @protected.get("/dashboards/{name}.csv")
     def table_csv(
         name: str, store: StoreDependency, question: Annotated[Question, Query()]
@@ -147,12 +154,25 @@ def _csv(store: Store, name: str, question: Question) -> str:
         board = load_leaderboard(store, question.run)
         lead = [("run_id", board.run.id)] if board else []
         return leaderboard_table(board.cells if board else ()).to_csv(lead)
-    known = (*_OVERVIEW_TABLES, *SEARCH_TABLES, *DETAIL_TABLES, "leaderboard")
+    if name == "tokens":
+        return _tokens_csv(store, question)
+    of_runs = (*SEARCH_TABLES, *SWEEP_TABLES, *DETAIL_TABLES)
+    known = (*_OVERVIEW_TABLES, *of_runs, "leaderboard", "tokens")
     if name not in known:
         detail = f"there is no table {name!r}: choose one of {', '.join(known)}"
         raise ProblemError(HTTPStatus.NOT_FOUND, "table-not-found", detail)
     run_id, table = _table_of_run(store, name, question)
     return table.to_csv([] if name in PROFILE_TABLES else [("run_id", run_id)])
+
+
+def _tokens_csv(store: Store, question: Question) -> str:
+    output = load_output(store, question)
+    if output is None or output.cell is None or output.sample is None:
+        detail = "there is no output of a benchmark to show: measure one with specdec bench"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "output-not-found", detail)
+    cell = output.cell
+    lead = [("run_id", output.run.id), ("domain", cell.domain), ("drafter", cell.drafter)]
+    return tokens_table(output).to_csv([*lead, ("item_id", output.sample.item_id)])
 
 
 def _table_of_run(store: Store, name: str, question: Question) -> tuple[str, Table]:
@@ -168,10 +188,12 @@ def _table_of_run(store: Store, name: str, question: Question) -> tuple[str, Tab
         )
     if name in DETAIL_TABLES:
         return detail.run.id, DETAIL_TABLES[name](detail)
-    if detail.search is None:
-        problem = detail.problem or f"run {detail.run.id} has no result"
-        raise ProblemError(HTTPStatus.NOT_FOUND, "result-not-found", problem)
-    return detail.run.id, SEARCH_TABLES[name](detail.search)
+    if name in SEARCH_TABLES and detail.search is not None:
+        return detail.run.id, SEARCH_TABLES[name](detail.search)
+    if name in SWEEP_TABLES and detail.sweep is not None:
+        return detail.run.id, SWEEP_TABLES[name](detail.sweep)
+    problem = detail.problem or f"run {detail.run.id} has no table {name!r}"
+    raise ProblemError(HTTPStatus.NOT_FOUND, "result-not-found", problem)
 
 
 def _basic_password(request: Request) -> str | None:

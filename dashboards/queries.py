@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dashboards.summary import SearchSummary, read_summary
+from dashboards.sweeps import SWEEP_KINDS, SweepSummary, read_sweep
 from db.api.problems import not_found
 from db.lifecycle import ProfileTransition, ProfileVerification
 from db.schemas import RunRecord, SkipProfile
@@ -34,6 +35,7 @@ class Question(BaseModel):
     drafter: str | None = None
     profile: int | None = Field(None, ge=1, le=2**31 - 1)
     run: str | None = Field(None, max_length=64)
+    item: str | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -67,10 +69,11 @@ class Detail:
     transitions: tuple[ProfileTransition, ...] = ()
     verifications: tuple[ProfileVerification, ...] = ()
     search: SearchSummary | None = None
+    sweep: SweepSummary | None = None
     depth: Depth | None = None
     num_evaluations: int = 0
     problem: str | None = None
-    """Why there are no figures of a search."""
+    """Why there are no figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def load_overview(store: Store, question: Question) -> Overview:
         question=question,
         profiles=profiles,
         choices=_choices(active),
-        runs=tuple(store.runs.list(kind=SEARCH_KIND, limit=NUM_RUNS)),
+        runs=_latest_runs(store),
         detail=load_detail(store, question, profiles),
     )
 
@@ -132,11 +135,12 @@ def load_detail(store: Store, question: Question, profiles: Sequence[SkipProfile
 
 
 def _of_run(store: Store, run: RunRecord) -> Detail:
-    search, problem = _search_of(run)
+    search, sweep, problem = _report_of(run)
     profile = store.profiles.get(search.profile.id) if search else None
     detail = Detail(
         run=run,
         search=search,
+        sweep=sweep,
         problem=problem,
         depth=_depth(store, run.id) if search else None,
         num_evaluations=store.runs.count_evaluations(run.id),
@@ -155,23 +159,35 @@ def _with_profile(store: Store, detail: Detail, profile: SkipProfile) -> Detail:
     )
 
 
-def _search_of(run: RunRecord) -> tuple[SearchSummary | None, str | None]:
-    """The stored report, or why there is none."""
-    if run.kind != SEARCH_KIND:
+def _latest_runs(store: Store) -> tuple[RunRecord, ...]:
+    """Searches and sweeps, newest first."""
+    kinds = (SEARCH_KIND, *SWEEP_KINDS)
+    found = [run for kind in kinds for run in store.runs.list(kind=kind, limit=NUM_RUNS)]
+    found.sort(key=lambda run: run.created_at, reverse=True)
+    return tuple(found[:NUM_RUNS])
+
+
+def _report_of(run: RunRecord) -> tuple[SearchSummary | None, SweepSummary | None, str | None]:
+    """The stored report of a search or of a sweep, or why there is none."""
+    search = sweep = None
+    if run.kind != SEARCH_KIND and run.kind not in SWEEP_KINDS:
         where = f"/leaderboard?run={run.id}" if run.kind in BENCHMARK_KINDS else "the REST API"
-        return None, f"run {run.id} is of kind {run.kind!r}: its figures are at {where}"
+        return None, None, f"run {run.id} is of kind {run.kind!r}: its figures are at {where}"
     try:
-        search = read_summary(run.summary)
+        if run.kind == SEARCH_KIND:
+            search = read_summary(run.summary)
+        else:
+            sweep = read_sweep(run.summary)
     except ValidationError as error:
         logger.warning("report of run %s cannot be shown: %s", run.id, error)
         problem = f"the report of run {run.id} was stored in a form that this version cannot show"
-        return None, f"{problem}: see it at /api/v1/runs/{run.id}"
-    if search is not None:
-        return search, None
+        return None, None, f"{problem}: see it at /api/v1/runs/{run.id}"
+    if search is not None or sweep is not None:
+        return search, sweep, None
     if run.status == "running":
-        return None, f"run {run.id} is still going: figures appear when it ends"
+        return None, None, f"run {run.id} is still going: figures appear when it ends"
     why = run.error or "no reason was stored"
-    return None, f"run {run.id} is {run.status} and left no result: {why}"
+    return None, None, f"run {run.id} is {run.status} and left no result: {why}"
 
 
 def _depth(store: Store, run_id: str) -> Depth | None:

@@ -16,8 +16,11 @@ from dashboards.comparison import comparisons, result_of
 from dashboards.leaderboard import Leaderboard, leaderboard_table, speedup_figure
 from dashboards.lifecycle import transitions_table, verifications_table
 from dashboards.links import Services
+from dashboards.outputs import LEGEND, Output, tokens_table
 from dashboards.queries import Detail, Overview
+from dashboards.results import control_table, results_table
 from dashboards.summary import SearchSummary
+from dashboards.sweeps import SWEEP_TABLES, changes_figure
 from dashboards.tables import (
     ablation_table,
     depth_table,
@@ -49,6 +52,12 @@ def overview_page(overview: Overview, services: Services) -> str:
         }
     if detail is not None and detail.search is not None:
         values |= _search_values(detail, detail.search)
+    if detail is not None and detail.sweep is not None:
+        figure = changes_figure(detail.sweep)
+        values |= {
+            "figures": {"changes": charts.to_json(figure) if figure else None},
+            "tables": {name: table(detail.sweep) for name, table in SWEEP_TABLES.items()},
+        }
     return _environment().get_template("page.html").render(values)
 
 
@@ -64,6 +73,21 @@ def leaderboard_page(board: Leaderboard | None) -> str:
             "notes": board.run.summary.get("notes", []),
         }
     return _environment().get_template("leaderboard.html").render(values)
+
+
+def output_page(output: Output | None) -> str:
+    """Return the page of one output, token by token."""
+    values: dict[str, Any] = {"output": output, "legend": LEGEND}
+    if output is not None and output.cell is not None and output.sample is not None:
+        values |= {
+            "choices": {
+                name: list(dict.fromkeys(getattr(cell, name) for cell in output.cells))
+                for name in ("domain", "drafter")
+            },
+            "table": tokens_table(output),
+            "csv_url": links.output_csv(output.cell, output.sample.item_id),
+        }
+    return _environment().get_template("outputs.html").render(values)
 
 
 def error_page(status: HTTPStatus, detail: str) -> str:
@@ -94,7 +118,8 @@ def origin(detail: Detail) -> dict[str, str]:
         costs = search.costs
         found["work"] = (
             f"{costs.num_evaluated} evaluations done, {costs.num_memoised} found in the store, "
-            f"{costs.num_failed} failed; {views.seconds(costs.worker_s)} in workers, "
+            f"{costs.num_failed} failed, {costs.num_dropped} sets dropped unfinished; "
+            f"{views.seconds(costs.worker_s)} in workers, "
             f"{views.seconds(costs.wall_s)} in all"
         )
         found["log file"] = search.log_file
@@ -111,10 +136,13 @@ def _search_values(detail: Detail, search: SearchSummary) -> dict[str, Any]:
         "depth": charts.depth_figure(detail.depth) if detail.depth else None,
     }
     return {
-        "figures": {name: charts.to_json(each) for name, each in figures.items() if each},
+        # None where there is nothing to draw: templates ask for every name.
+        "figures": {name: charts.to_json(each) if each else None for name, each in figures.items()},
         "comparisons": comparisons(search),
         "tables": {
+            "results": results_table(search),
             "heldout": heldout_table(search),
+            "control": control_table(search),
             "ablation": ablation_table(search),
             "front": front_table(search),
             "guards": guards_table(search),
@@ -139,6 +167,8 @@ def _environment() -> Environment:
         "profile_page": links.profile_page,
         "profile_json": links.profile_json,
         "run_page": links.run_page,
+        "leaderboard_page": links.leaderboard_page,
+        "output_page": links.output_page,
         "result_of": result_of,
     }
     environment.filters |= {

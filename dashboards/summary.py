@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind, NegativeControl
 
 
 class _View(BaseModel):
@@ -32,7 +32,10 @@ class Configuration(_View):
     is_feasible: bool = False
     violation: float | None = None
     is_frontier: bool = False
+    mean_output_tokens: float | None = None
+    stop_rate: float | None = None
     error: str | None = None
+    dropped: str | None = None
 
     @property
     def label(self) -> str:
@@ -65,6 +68,14 @@ class Case(_View):
     sparse_score: float | None = None
 
 
+class CaseCounts(_View):
+    """Held-out items by their score against dense."""
+
+    better: int
+    same: int
+    worse: int
+
+
 class PublishedProfile(_View):
     """The profile that was active after the search."""
 
@@ -82,6 +93,7 @@ class Costs(_View):
     num_evaluated: int
     num_memoised: int
     num_failed: int = 0
+    num_dropped: int = 0
     worker_s: float
     wall_s: float
 
@@ -135,7 +147,9 @@ class SearchSummary(_View):
     stop_reason: str = ""
     heldout: HeldoutComparison | None = None
     guards: tuple[str, ...] = ()
+    negative_control: NegativeControl | None = None
     cases: tuple[Case, ...] = ()
+    case_counts: CaseCounts | None = None
     profile: PublishedProfile
     advice: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

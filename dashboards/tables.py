@@ -8,6 +8,7 @@ from itertools import zip_longest
 from dashboards.comparison import comparisons, result_of
 from dashboards.lifecycle import transitions_table, verifications_table
 from dashboards.queries import Detail
+from dashboards.results import control_table, results_table
 from dashboards.summary import Configuration, SearchSummary
 from dashboards.views import (
     Cell,
@@ -18,6 +19,7 @@ from dashboards.views import (
     moment,
     number_cell,
     percent_cell,
+    share_cell,
     text_cell,
 )
 from db.schemas import RunRecord, SkipProfile
@@ -217,7 +219,9 @@ def runs_table(runs: Iterable[RunRecord]) -> Table:
 
 
 SEARCH_TABLES: Mapping[str, Callable[[SearchSummary], Table]] = {
+    "results": results_table,
     "heldout": heldout_table,
+    "control": control_table,
     "front": front_table,
     "ablation": ablation_table,
     "levels": levels_table,
@@ -240,10 +244,12 @@ def _configuration_table(name: str, caption: str, given: Iterable[Configuration]
         metric="metric",
         gain_acceptance="acceptance change",
         gain_metric="metric change",
+        mean_output_tokens="output tokens",
+        stop_rate="stop rate",
         is_feasible="within tolerance",
         violation="short by",
         evaluation_key="evaluation",
-        error="error",
+        error="error, or where it was dropped",
     )
     return Table(name, caption, columns, tuple(_configuration_cells(row) for row in given))
 
@@ -257,11 +263,18 @@ def _configuration_cells(row: Configuration) -> tuple[Cell, ...]:
         number_cell(row.metric, 4),
         percent_cell(row.gain_acceptance),
         percent_cell(gain_metric),
-        flag_cell(row.is_feasible, "yes", "failed" if row.error else "no"),
+        number_cell(row.mean_output_tokens, 1),
+        share_cell(row.stop_rate),
+        flag_cell(row.is_feasible, "yes", _without_figures(row) or "no"),
         Cell(row.violation, f"{row.violation:.1%}" if row.violation else "", is_number=True),
         Cell(row.key, (row.key or "")[:8]),
-        Cell(row.error, row.error or ""),
+        Cell(row.error or row.dropped, row.error or row.dropped or ""),
     )
+
+
+def _without_figures(row: Configuration) -> str:
+    """Return why a configuration has no figures of its own; empty where it has."""
+    return "failed" if row.error else "dropped" if row.dropped else ""
 
 
 def _columns(**titles: str) -> tuple[Column, ...]:

@@ -80,6 +80,11 @@ def percent_cell(value: float | None) -> Cell:
     return Cell(value, percent(value), is_number=True)
 
 
+def share_cell(value: float | None) -> Cell:
+    """A share in per cent, without a sign."""
+    return Cell(value, ABSENT if value is None else f"{value:.1%}", is_number=True)
+
+
 def flag_cell(value: bool, yes: str, no: str) -> Cell:
     """A statement in words."""
     return Cell(value, yes if value else no)

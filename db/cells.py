@@ -80,6 +80,15 @@ class Certificate(Record):
         return self.level not in {"defect", "unproven"}
 
 
+class Percentiles(Record):
+    """Percentiles of single measurements, linear interpolation."""
+
+    num: int = Field(ge=1, description="measurements")
+    p50: float
+    p90: float
+    p99: float
+
+
 class CellFigures(Record):
     """Pooled figures of a benchmark cell; every one is a function of its stored evaluations.
 
@@ -135,6 +144,14 @@ class CellFigures(Record):
     )
     overhead_share: float | None = Field(
         None, description="share of decode seconds outside the target's forwards"
+    )
+    step_ms: Percentiles | None = Field(
+        None, description="milliseconds per step, over all steps of all items and repeats"
+    )
+    token_ms: Percentiles | None = Field(
+        None,
+        description="milliseconds per committed token after the first, over requests: all items, "
+        "all repeats",
     )
     drift: float | None = Field(
         None, description="decode seconds of the last third of the repeats over the first, - 1"

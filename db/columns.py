@@ -8,7 +8,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import JSON, DateTime, LargeBinary
 from sqlalchemy.engine import Dialect
@@ -97,23 +97,50 @@ class TokenIds(TypeDecorator[tuple[int, ...]]):
         return None if value is None else unpack_token_ids(value)
 
 
+class Microseconds(TypeDecorator[tuple[float, ...]]):
+    """Seconds, rounded to the microsecond, as zlib-compressed integers; NULL reads as none."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - fixed by the base class
+        """Return the compressed bytes."""
+        return _pack("q", [round(seconds * 1e6) for seconds in value]) if value else None
+
+    def process_result_value(
+        self,
+        value: bytes | None,
+        dialect: Dialect,  # noqa: ARG002 - fixed by the base class
+    ) -> tuple[float, ...]:
+        """Return the seconds."""
+        return () if value is None else tuple(number / 1e6 for number in _unpack("q", value))
+
+
 def pack_token_ids(ids: Sequence[int]) -> bytes:
     """Return `ids` as zlib-compressed little-endian int32.
 
     Raises:
         OverflowError: if an id does not fit into 32 bits.
     """
-    return zlib.compress(_little_endian(array.array("i", ids)).tobytes())
+    return _pack("i", ids)
 
 
 def unpack_token_ids(data: bytes) -> tuple[int, ...]:
     """Return the ids that `pack_token_ids` wrote."""
-    ids = array.array("i")
-    ids.frombytes(zlib.decompress(data))
-    return tuple(_little_endian(ids))
+    return _unpack("i", data)
 
 
-def _little_endian(ids: array.array[int]) -> array.array[int]:
+def _pack(typecode: Literal["i", "q"], values: Sequence[int]) -> bytes:
+    return zlib.compress(_little_endian(array.array(typecode, values)).tobytes())
+
+
+def _unpack(typecode: Literal["i", "q"], data: bytes) -> tuple[int, ...]:
+    values = array.array(typecode)
+    values.frombytes(zlib.decompress(data))
+    return tuple(_little_endian(values))
+
+
+def _little_endian(values: array.array[int]) -> array.array[int]:
     if sys.byteorder == "big":
-        ids.byteswap()
-    return ids
+        values.byteswap()
+    return values

@@ -18,6 +18,8 @@ SCHEMA_VERSION = 1
 IMPORT_KIND = "profile-import"
 PLAN_FIELDS = ("selection_ids", "heldout_ids")
 """What of a search's report is needed to measure its profile again."""
+EVIDENCE_FIELDS = ("negative_control",)
+"""What of it a profile's reader wants to know beside the profile's own figures."""
 
 
 class ProfileOrigin(Record):
@@ -27,7 +29,9 @@ class ProfileOrigin(Record):
     run_kind: str
     config: dict[str, Any] = Field(description="resolved parameters of the run, whole")
     provenance: dict[str, Any] = Field(description="commit, environment, command, data")
-    plan: dict[str, Any] = Field(description="ids of the items it was chosen and measured on")
+    plan: dict[str, Any] = Field(
+        description="ids of the items it was chosen and measured on, and its negative control"
+    )
     transitions: tuple[ProfileTransition, ...] = ()
     verifications: tuple[ProfileVerification, ...] = ()
 
@@ -54,7 +58,11 @@ def export_document(
         run_kind=run.kind,
         config=run.config,
         provenance=run.provenance,
-        plan={name: run.summary[name] for name in PLAN_FIELDS if name in run.summary},
+        plan={
+            name: run.summary[name]
+            for name in (*PLAN_FIELDS, *EVIDENCE_FIELDS)
+            if name in run.summary
+        },
         transitions=tuple(transitions),
         verifications=tuple(verifications),
     )

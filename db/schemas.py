@@ -11,7 +11,7 @@ from db.columns import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.dtype import DType
-from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.evaluation import PREFILL_HELP, EvaluationRequest, Prefill
 from specdec_core.records import EvaluationSummary, PhaseSeconds
 from specdec_core.skip import SkipConfig
 
@@ -131,8 +131,47 @@ class HeldoutComparison(Record):
     speedup_over_autoregressive: Interval | None = Field(
         None, description="sparse with drafter over dense without one"
     )
+    useful_tokens_per_s_dense: float | None = Field(
+        None, description="tokens after the first up to the end of the answer / decode seconds"
+    )
+    useful_tokens_per_s_sparse: float | None = None
+    useful_speedup: Interval | None = Field(None, description="ratio of the two, sparse over dense")
+    memory_dense_bytes: float | None = Field(
+        None, description="weights and full cache of a request at its end, mean over requests"
+    )
+    memory_sparse_bytes: float | None = None
+    memory_change: Interval | None = Field(None, description="relative: sparse / dense - 1")
     guards_dense: dict[str, float] = Field(description="degeneration guards by name")
     guards_sparse: dict[str, float]
+
+
+ControlVerdict = Literal["harmed", "not harmed", "undecided"]
+
+
+class NegativeControl(Record):
+    """Dense against a skip set in a domain that it was not searched for, paired by item.
+
+    It decides nothing about a profile, which answers for its own domain only.
+    """
+
+    domain: str
+    suite: str
+    suite_hash: str
+    skip: str = Field(description="canonical skip set")
+    item_ids: tuple[str, ...] = Field(min_length=1, description="items that both answered")
+    acceptance_dense: float = Field(description="committed tokens per verify step, pooled")
+    acceptance_sparse: float
+    acceptance_change: Interval = Field(description="relative: sparse / dense - 1")
+    metric_dense: float | None = None
+    metric_sparse: float | None = None
+    metric_change: Interval | None = Field(None, description="as `metric_change_kind` says")
+    metric_change_kind: MetricChangeKind = "relative"
+    agreement: Interval = Field(
+        description="share of the dense output's tokens that the sparse one repeats from the start"
+    )
+    guards: tuple[str, ...] = Field((), description="signs of degenerate sparse output")
+    verdict: ControlVerdict
+    reason: str = Field(description="what decided the verdict, one sentence")
 
 
 class ProfileKey(Record):
@@ -157,6 +196,7 @@ class SkipProfile(ProfileKey):
     version: int | None = Field(None, description="1, 2, ... per key, given by the store")
     num_layers: int = Field(ge=1)
     skip: str = Field(description="canonical skip set, empty for dense")
+    prefill: Prefill = Field("sparse", description=PREFILL_HELP)
     status: ProfileStatus = Field(
         description="candidate -> validated -> active -> retired, or rejected; see `db.lifecycle`"
     )

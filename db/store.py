@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from db.claims import Claims
 from db.engine import Database
 from db.migrate import migrate, schema_revision
 from db.repositories.baselines import BaselineRepository
@@ -33,6 +34,7 @@ class Store:
         self.calibrations = CalibrationRepository(database)
         self.benchmarks = BenchmarkRepository(database)
         self.baselines = BaselineRepository(database)
+        self.claims = Claims(database)
 
     @classmethod
     def open(cls, url: str) -> Store:
@@ -63,7 +65,8 @@ class Store:
             return schema_revision(connection)
 
     def close(self) -> None:
-        """Close every connection; the store can be opened again."""
+        """Close every connection and give up every claim; the store can be opened again."""
+        self.claims.close()
         self.database.close()
 
     def __enter__(self) -> Self:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 from uuid import UUID
 
@@ -20,13 +21,15 @@ from prefect.events import emit_event
 
 from flows import report as texts
 from flows.benchmark_tables import benchmark_markdown, cell_table, headline
-from flows.charts import ablation_svg, data_uri
 from flows.progress import describe, percent
 from flows.report import Link
+from flows.search_tables import ablation_table, case_count_table, result_table
 from flows.sweep_tables import answer_table, selection_table, sweep_markdown
 from flows.views import TableView
 from tasks.benchmark_report import BenchmarkReport
+from tasks.plot_style import Plot, png_of
 from tasks.report import Progress, SearchReport
+from tasks.search_plots import search_plots, sweep_plots
 from tasks.sweep_report import SweepReport
 
 logger = logging.getLogger(__name__)
@@ -80,7 +83,7 @@ def artifact_key(*parts: str) -> str:
 
 
 def publish_search(report: SearchReport, found: tuple[Link, ...]) -> None:
-    """Leave report, level tables, ablation chart, front and cases as artifacts of the run."""
+    """Leave report, results, levels, single units, front, cases and plots as artifacts."""
     name = f"tss-search-{report.config.domain}"
     create_markdown_artifact(
         texts.to_markdown(report, found), artifact_key(name, "report"), report.headline
@@ -88,21 +91,25 @@ def publish_search(report: SearchReport, found: tuple[Link, ...]) -> None:
     for level, view in zip(report.levels, texts.level_tables(report), strict=True):
         publish_table(view, artifact_key(name, f"level-{level.number}"))
     publish_table(texts.front_table(report), artifact_key(name, "front"))
-    ablation = texts.ablation_table(report)
-    create_image_artifact(
-        data_uri(ablation_svg(report.ablation, report.config.tolerance)),
-        artifact_key(name, "ablation-chart"),
-        ablation.title,
-    )
-    create_markdown_artifact(ablation.to_markdown(), artifact_key(name, "ablation"), ablation.title)
-    create_markdown_artifact(
-        texts.cases_markdown(report), artifact_key(name, "cases"), "Dense and sparse answers"
-    )
+    publish_table(result_table([report]), artifact_key(name, "results"))
+    publish_table(ablation_table(report), artifact_key(name, "ablation"))
+    publish_plots(search_plots(report), name)
+    counts = case_count_table([report])
+    parts = [counts.to_markdown()] if counts.rows else []
+    cases = "\n\n".join([*parts, texts.cases_markdown(report)])
+    create_markdown_artifact(cases, artifact_key(name, "cases"), "Dense and sparse answers")
 
 
 def publish_table(view: TableView, key: str) -> None:
     """Leave one table as an artifact."""
     create_table_artifact(view.to_records(), key, view.title)
+
+
+def publish_plots(plots: Iterable[Plot], name: str) -> None:
+    """Leave plots as artifacts, each picture inside its own address."""
+    for plot in plots:
+        image = f"data:image/png;base64,{base64.b64encode(png_of(plot)).decode()}"
+        create_image_artifact(image, artifact_key(name, plot[0], "chart"), plot[0])
 
 
 def emit_search(report: SearchReport) -> None:
@@ -126,10 +133,11 @@ def emit_search(report: SearchReport) -> None:
 
 
 def publish_sweep(report: SweepReport) -> None:
-    """Leave the table of answers and the whole report as artifacts of the run."""
+    """Leave the tables of answers, their plot and the whole report as artifacts of the run."""
     name = f"{report.kind}-{report.domain}"
     publish_table(answer_table(report), artifact_key(name, "answers"))
     publish_table(selection_table(report), artifact_key(name, "selection"))
+    publish_plots(sweep_plots(report), name)
     create_markdown_artifact(sweep_markdown(report), artifact_key(name, "report"), report.headline)
 
 

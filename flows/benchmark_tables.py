@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from db.cells import BenchmarkCell, CellFigures, Certificate
+from db.cells import BenchmarkCell, CellFigures, Certificate, Percentiles
 from flows.ablation_tables import ablation_tables
 from flows.proof_tables import certificate_table, difference_table, regression_table
 from flows.views import ABSENT, TableView, number, percent, ratio
@@ -12,6 +12,7 @@ from specdec_core.config.dtype import type_label
 from tasks.benchmark_report import BenchmarkReport
 
 _PHASES = ("draft", "forward", "verify", "commit")
+_PERCENTILES = ("p50", "p90", "p99")
 _MAX_POSITIONS = 8
 
 
@@ -23,6 +24,7 @@ def benchmark_tables(report: BenchmarkReport) -> Iterator[TableView]:
         acceptance_table(report),
         position_table(report),
         time_table(report),
+        latency_table(report),
         *ablation_tables(report),
         certificate_table(report),
         difference_table(report),
@@ -152,6 +154,31 @@ def time_table(report: BenchmarkReport) -> TableView:
     )
 
 
+def latency_table(report: BenchmarkReport) -> TableView:
+    """How long single steps take, which is the gap between two bursts, and tokens of a request."""
+    return TableView(
+        "Latency: percentiles of milliseconds per step, and per token of one request",
+        (
+            "domain",
+            "drafter",
+            "steps timed",
+            *(f"ms/step {p}" for p in _PERCENTILES),
+            "requests timed",
+            *(f"ms/token {p}" for p in _PERCENTILES),
+        ),
+        tuple(
+            (
+                cell.domain,
+                cell.method,
+                *_percentiles(cell.figures.step_ms),
+                *_percentiles(cell.figures.token_ms),
+            )
+            for cell in report.cells
+            if cell.figures is not None and cell.figures.step_ms is not None
+        ),
+    )
+
+
 def headline(report: BenchmarkReport) -> str:
     """The result of a benchmark in one sentence."""
     if report.regressions:
@@ -244,6 +271,12 @@ def _times(figures: CellFigures) -> tuple[str, ...]:
         percent(figures.overhead_share),
         ABSENT if figures.drift is None else f"{figures.drift:+.1%}",
     )
+
+
+def _percentiles(found: Percentiles | None) -> tuple[str, ...]:
+    if found is None:
+        return (ABSENT,) * (len(_PERCENTILES) + 1)
+    return str(found.num), *(number(getattr(found, name), 2) for name in _PERCENTILES)
 
 
 def _padded(cells: Sequence[str], width: int) -> tuple[str, ...]:

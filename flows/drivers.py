@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from db.schemas import CalibrationRecord
 from db.store import Store
+from flows.exports import write_run_files
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.calibration import CalibrationConfig
 from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
@@ -55,6 +56,7 @@ def search(
             flow_run_id=flow_run_id,
             should_stop=should_stop,
             retries_failed=retries_failed,
+            write_files=write_run_files,
         )
 
 
@@ -86,6 +88,7 @@ def sweep(
             flow_run_id=flow_run_id,
             should_stop=should_stop,
             retries_failed=retries_failed,
+            write_files=write_run_files,
         )
 
 

@@ -25,13 +25,19 @@ def profile_table(profiles: Sequence[SkipProfile]) -> TableView:
                 each.domain,
                 each.target,
                 each.drafter,
-                each.skip or "dense (no gain)",
+                _skipped(each),
                 f"{each.heldout.speedup.estimate:.3f}x" if each.heldout else ABSENT,
                 _moment(each.created_at),
             )
             for each in profiles
         ),
     )
+
+
+def _skipped(profile: SkipProfile) -> str:
+    if profile.is_dense:
+        return "dense (no gain)"
+    return profile.skip if profile.prefill == "sparse" else f"{profile.skip} after dense prefill"
 
 
 def transition_table(profile_id: int, moves: Sequence[ProfileTransition]) -> TableView:

@@ -9,13 +9,19 @@ from urllib.parse import urlencode
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from flows.search_tables import (
+    ablation_table,
+    case_count_table,
+    configuration_table,
+    control_table,
+    result_table,
+)
 from flows.services.state import SupervisorState
 from flows.views import ABSENT, TableView, change, code_block, number, ratio, share
 from specdec_core.config.dtype import type_label
-from tasks.report import Case, ConfigurationRow, SearchReport
+from tasks.report import Case, SearchReport
 
 _NUM_NEAR_MISSES = 3
-_ROW_COLUMNS = ("skip", "acceptance", "metric", "acceptance change", "metric change", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,25 @@ def comparison_table(report: SearchReport) -> TableView:
                 number(heldout.tokens_per_s_sparse, 1),
                 ratio(heldout.speedup),
             ),
+            (
+                "tokens of use per second",
+                number(heldout.useful_tokens_per_s_dense, 1),
+                number(heldout.useful_tokens_per_s_sparse, 1),
+                ratio(heldout.useful_speedup),
+            ),
+            (
+                "memory of a request, MB",
+                _megabytes(heldout.memory_dense_bytes),
+                _megabytes(heldout.memory_sparse_bytes),
+                change(heldout.memory_change),
+            ),
             ("sparse with drafter over dense without one", ABSENT, ABSENT, autoregressive),
         ),
     )
+
+
+def _megabytes(value: float | None) -> str:
+    return number(None if value is None else value / 1e6, 1)
 
 
 def _selection_table(report: SearchReport) -> TableView:
@@ -102,19 +124,14 @@ def _selection_table(report: SearchReport) -> TableView:
 def level_tables(report: SearchReport) -> tuple[TableView, ...]:
     """Every configuration of every level, best first."""
     return tuple(
-        _rows_table(f"Level {level.number}: {len(level.rows)} configurations", level.rows)
+        configuration_table(f"Level {level.number}: {len(level.rows)} configurations", level.rows)
         for level in report.levels
     )
 
 
-def ablation_table(report: SearchReport) -> TableView:
-    """What leaving out each single unit does, in the order of the model."""
-    return _rows_table("Single units, by layer", report.ablation)
-
-
 def front_table(report: SearchReport) -> TableView:
     """Configurations that no other one beats in both acceptance and metric."""
-    return _rows_table("Search front on the selection items", report.front)
+    return configuration_table("Search front on the selection items", report.front)
 
 
 def near_miss_table(report: SearchReport) -> TableView:
@@ -126,7 +143,7 @@ def near_miss_table(report: SearchReport) -> TableView:
         if not row.is_feasible and row.violation is not None
     ]
     missed.sort(key=lambda row: (row.violation or 0.0, row.skip))
-    return _rows_table("Nearest misses of the tolerances", missed[:_NUM_NEAR_MISSES])
+    return configuration_table("Nearest misses of the tolerances", missed[:_NUM_NEAR_MISSES])
 
 
 def facts(report: SearchReport) -> tuple[tuple[str, str], ...]:
@@ -134,7 +151,12 @@ def facts(report: SearchReport) -> tuple[tuple[str, str], ...]:
     costs = report.costs
     done = f"{costs.num_evaluated} evaluations done, {costs.num_memoised} answered from the store"
     failed = f", {costs.num_failed} failed" if costs.num_failed else ""
-    fresh = "new" if report.profile.is_new else "was active already"
+    if costs.num_dropped:
+        failed += (
+            f", {costs.num_dropped} sets dropped unfinished, which saved at most "
+            f"{costs.saved_tokens} tokens"
+        )
+    fresh = "new" if report.profile.is_new else f"was {report.profile.status} already"
     return (
         ("skip set", report.profile.skip or "dense (nothing is skipped)"),
         ("decision", report.profile.reason),
@@ -148,6 +170,8 @@ def facts(report: SearchReport) -> tuple[tuple[str, str], ...]:
         ("suite", f"{report.suite}: {_item_counts(report)}"),
         ("stopped because", report.stop_reason),
         ("work", f"{done}{failed}; {costs.wall_s:.1f} s"),
+        ("workers", costs.utilisation.text if costs.utilisation else "none were needed"),
+        ("negative control", _control_text(report)),
         ("run", report.run_id),
         ("log", report.log_file),
     )
@@ -157,6 +181,7 @@ def render(report: SearchReport, found: Iterable[Link] = ()) -> RenderableType:
     """Return the report for the terminal."""
     parts: list[RenderableType] = [Text(report.headline, style="bold"), Text("")]
     parts.append(comparison_table(report).to_rich())
+    parts += [table.to_rich() for table in _beside_comparison(report)]
     parts += [_line(name, value) for name, value in facts(report)]
     parts += [Text(""), front_table(report).to_rich()]
     misses = near_miss_table(report)
@@ -173,6 +198,7 @@ def render(report: SearchReport, found: Iterable[Link] = ()) -> RenderableType:
 def to_markdown(report: SearchReport, found: Iterable[Link] = ()) -> str:
     """Return the report as Markdown."""
     parts = [f"# {report.headline}", comparison_table(report).to_markdown()]
+    parts += [table.to_markdown() for table in _beside_comparison(report)]
     parts.append("\n".join(f"- **{name}**: {value}" for name, value in facts(report)))
     parts.append(front_table(report).to_markdown())
     misses = near_miss_table(report)
@@ -183,6 +209,15 @@ def to_markdown(report: SearchReport, found: Iterable[Link] = ()) -> str:
     addresses = tuple(found)
     if addresses:
         parts.append("\n".join(f"- [{link.title}]({link.url})" for link in addresses))
+    return "\n\n".join(parts)
+
+
+def whole_markdown(report: SearchReport) -> str:
+    """Return all that a search found as one document: report, single units, cases, levels."""
+    parts = [to_markdown(report), result_table([report]).to_markdown()]
+    parts += [ablation_table(report).to_markdown()] if report.ablation else []
+    parts += ["## Dense and sparse answers", cases_markdown(report)]
+    parts += [table.to_markdown() for table in level_tables(report)]
     return "\n\n".join(parts)
 
 
@@ -206,32 +241,10 @@ def _case_markdown(case: Case) -> str:
     return "\n\n".join(parts)
 
 
-def _rows_table(title: str, rows: Iterable[ConfigurationRow]) -> TableView:
-    return TableView(
-        title,
-        _ROW_COLUMNS,
-        tuple(
-            (
-                row.skip or "dense",
-                number(row.acceptance),
-                number(row.metric, 4),
-                share(row.gain_acceptance),
-                share(row.gain_metric),
-                _row_state(row),
-            )
-            for row in rows
-        ),
-    )
-
-
-def _row_state(row: ConfigurationRow) -> str:
-    if row.error is not None:
-        return f"failed: {row.error}"
-    if row.loss is not None:
-        return f"loss {row.loss:.4f} nats per token"
-    if row.level == 0:
-        return "reference"
-    return "within tolerance" if row.is_feasible else f"short by {row.violation or 0.0:.1%}"
+def _beside_comparison(report: SearchReport) -> list[TableView]:
+    """What else was measured of the compared set."""
+    tables = (case_count_table([report]), control_table([report]))
+    return [table for table in tables if table.rows]
 
 
 def _paragraphs(report: SearchReport) -> list[tuple[str, tuple[str, ...]]]:
@@ -241,6 +254,18 @@ def _paragraphs(report: SearchReport) -> list[tuple[str, tuple[str, ...]]]:
         ("Notes", report.notes),
     )
     return [(title, lines) for title, lines in given if lines]
+
+
+def _control_text(report: SearchReport) -> str:
+    found = report.negative_control
+    if found is None:
+        return "none"
+    metric = change(found.metric_change, found.metric_change_kind)
+    return (
+        f"{found.domain}, {len(found.item_ids)} items: {found.verdict}; metric {metric}, "
+        f"acceptance {change(found.acceptance_change)}, "
+        f"{found.agreement.estimate:.0%} of the dense output kept"
+    )
 
 
 def _item_counts(report: SearchReport) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from flows.views import ABSENT, TableView, number, percent, ratio, share
+from flows.views import ABSENT, TableView, change, number, percent, ratio, share
 from specdec_core.config.dtype import type_label
 from tasks.report import ConfigurationRow, RandomDraws
 from tasks.sweep_report import SweepReport, SweepVariant
@@ -55,6 +57,34 @@ def selection_table(report: SweepReport) -> TableView:
     )
 
 
+def change_table(report: SweepReport) -> TableView:
+    """How each sparse answer differs from dense on held-out items, with intervals."""
+    compared = [(variant, variant.heldout) for variant in report.variants]
+    return TableView(
+        "Changes against dense on held-out items [95% interval]",
+        (
+            _name_column(report),
+            "skip",
+            "acceptance change",
+            "metric change",
+            "speed over dense",
+            "over dense without drafter",
+        ),
+        tuple(
+            (
+                variant.name,
+                variant.answer.skip,
+                change(found.acceptance_change),
+                change(found.metric_change, found.metric_change_kind),
+                ratio(found.speedup),
+                ratio(found.speedup_over_autoregressive),
+            )
+            for variant, found in compared
+            if found is not None
+        ),
+    )
+
+
 def draw_table(report: SweepReport) -> TableView:
     """Mean and standard deviation of random sets by size; no rows where nothing was drawn."""
     rows = [draws for variant in report.variants for draws in variant.draws]
@@ -81,6 +111,7 @@ def facts(report: SweepReport) -> tuple[tuple[str, str], ...]:
             f"{costs.num_evaluated} evaluations done, {costs.num_memoised} answered from the "
             f"store, {costs.num_failed} failed; {costs.wall_s:.1f} s",
         ),
+        ("workers", costs.utilisation.text if costs.utilisation else "none were needed"),
     ]
     if cost is not None:
         state = "within" if cost.is_within_limit else "above"
@@ -100,7 +131,7 @@ def facts(report: SweepReport) -> tuple[tuple[str, str], ...]:
 
 def render_sweep(report: SweepReport) -> RenderableType:
     """Return the report for the terminal."""
-    tables = [table.to_rich() for table in _tables(report)]
+    tables = [table.to_rich() for _, table in sweep_tables(report)]
     lines = [f"{name}: {value}" for name, value in facts(report)]
     judged = [f"- {line}" for line in _judgements(report)]
     return Group(
@@ -110,15 +141,21 @@ def render_sweep(report: SweepReport) -> RenderableType:
 
 def sweep_markdown(report: SweepReport) -> str:
     """Return the report as Markdown."""
-    parts = [f"# {report.headline}", *(table.to_markdown() for table in _tables(report))]
+    parts = [f"# {report.headline}", *(table.to_markdown() for _, table in sweep_tables(report))]
     parts.append("\n".join(f"- {line}" for line in _judgements(report)))
     parts.append("\n".join(f"- **{name}**: {value}" for name, value in facts(report)))
     return "\n\n".join(parts)
 
 
-def _tables(report: SweepReport) -> list[TableView]:
-    draws = draw_table(report)
-    return [answer_table(report), selection_table(report), *([draws] if draws.rows else [])]
+def sweep_tables(report: SweepReport) -> Iterator[tuple[str, TableView]]:
+    """Yield every table of a sweep that has rows, by name."""
+    tables = {
+        "answers": answer_table(report),
+        "changes": change_table(report),
+        "selection": selection_table(report),
+        "random draws": draw_table(report),
+    }
+    yield from ((name, table) for name, table in tables.items() if table.rows)
 
 
 def _judgements(report: SweepReport) -> list[str]:

@@ -8,6 +8,7 @@ from prefect.client.schemas.objects import State
 from flows.runs import run_name
 from flows.sweeps import run_and_show
 from specdec_core.config.domains import compare_config
+from specdec_core.config.evaluation import Prefill
 from specdec_core.config.search import StrategyName, UnitChoice
 
 
@@ -18,6 +19,7 @@ def tss_compare(
     target: str | None = None,
     drafter: str | None = None,
     units: UnitChoice | None = None,
+    prefill: Prefill | None = None,
     tolerance: float | None = None,
     tolerance_acceptance: float | None = None,
     tolerance_metric: float | None = None,
@@ -25,9 +27,12 @@ def tss_compare(
     depth: int | None = None,
     num_selection: int | None = None,
     num_heldout: int | None = None,
+    candidates: str | None = None,
+    protected: str | None = None,
     protect_ends: bool | None = None,
     max_new_tokens: int | None = None,
     batch_size: int | None = None,
+    bound: bool | None = None,
     suite: str | None = None,
     seed: int | None = None,
     dtype: str | None = None,

@@ -14,6 +14,7 @@ from flows.report import links
 from flows.runs import is_worth_retrying, run_name
 from flows.services.state import running_state
 from specdec_core.config.domains import search_config
+from specdec_core.config.evaluation import Prefill
 from specdec_core.config.search import SearchConfig, StrategyName, UnitChoice
 from specdec_core.config.settings import Settings
 from tasks.plan import plan_search
@@ -27,6 +28,7 @@ def tss_search(
     drafter: str | None = None,
     strategy: StrategyName | None = None,
     units: UnitChoice | None = None,
+    prefill: Prefill | None = None,
     tolerance: float | None = None,
     tolerance_acceptance: float | None = None,
     tolerance_metric: float | None = None,
@@ -34,11 +36,16 @@ def tss_search(
     depth: int | None = None,
     num_selection: int | None = None,
     num_heldout: int | None = None,
+    candidates: str | None = None,
+    protected: str | None = None,
     protect_ends: bool | None = None,
     max_new_tokens: int | None = None,
     batch_size: int | None = None,
+    bound: bool | None = None,
     suite: str | None = None,
     seed: int | None = None,
+    control: str | None = None,
+    num_control: int | None = None,
     activate: bool | None = None,
     dtype: str | None = None,
     num_draws: int | None = None,

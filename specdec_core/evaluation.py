@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdec_core.bench.metrics import count_acceptance
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.retrieval import Rest, SuffixAutomaton
 from specdec_core.config.window_drafters import SelfDraft
 from specdec_core.data.extraction import extract_answer, find_stop
-from specdec_core.data.guards import guard_values
 from specdec_core.data.records import Suite, SuiteItem
 from specdec_core.data.scoring import score
 from specdec_core.data.templates import RenderedPrompts, Template, get_template, render_prompts
@@ -27,20 +25,23 @@ from specdec_core.decoding.sequence import Generation
 from specdec_core.decoding.timing import synchronizer
 from specdec_core.errors import ConfigError
 from specdec_core.models.prefix import PrefixCache
+from specdec_core.models.prompt_states import PromptStates
 from specdec_core.models.target import Target
-from specdec_core.models.tokenizers import decode_text
+from specdec_core.models.tokenizers import decode_text, token_ends
 from specdec_core.models.view import TargetView
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
+from specdec_core.profiling.memory import cache_bytes_per_token, weight_bytes
 from specdec_core.randomness import derive_seed
 from specdec_core.records import (
     EvaluationResult,
-    EvaluationSummary,
     PhaseSeconds,
+    PromptWork,
     SampleResult,
     StepTrace,
 )
 from specdec_core.retrieval.datastore import read_manifest
 from specdec_core.skip import SkipConfig
+from specdec_core.summary import summarize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -52,6 +53,7 @@ def evaluate(
     suite: Suite,
     should_stop: Callable[[], bool] | None = None,
     load_model: Callable[[str], Target] | None = None,
+    states: PromptStates | None = None,
 ) -> EvaluationResult:
     """Decode and score the request's items, in the order of its ids.
 
@@ -61,6 +63,8 @@ def evaluate(
         suite: The suite the request names.
         should_stop: Asked before every step.
         load_model: Loads a draft model by its reference; None where no drafter needs one.
+        states: What earlier evaluations of this target made of their prompts, to share; nothing
+            in the result depends on it but seconds and `prompt_work`.
 
     Raises:
         ConfigError: if target, suite, template or drafter are not what the request says.
@@ -71,7 +75,10 @@ def evaluate(
     check_request(request, target, suite, template)
     items = suite.select(request.item_ids)
     rendered = render_prompts(items, template, target.tokenizer)
-    run = _Run(request, target, template, rendered, should_stop, load_model)
+    if states is not None:
+        states.begin()
+    view = view_of(request, target, states)
+    run = _Run(request, view, template, rendered, should_stop, load_model)
     samples: list[SampleResult] = []
     phases = PhaseSeconds()
     for start in range(0, len(items), request.batch_size):
@@ -84,43 +91,21 @@ def evaluate(
             samples.append(run.sample(item, len(prompt), generation, trace))
     return EvaluationResult(
         key=request.key,
-        summary=summarize(samples, phases),
+        summary=summarize(samples, phases).model_copy(update=_memory(request, target)),
         samples=tuple(samples),
         phases=phases,
         wall_s=time.perf_counter() - started,
         peak_memory_bytes=peak_memory_bytes(target.device),
         hardware=describe_hardware(target.device, has_own_kernels=target.engine is not None),
+        prompt_work=states.work if states is not None else PromptWork(),
     )
 
 
-def summarize(samples: Sequence[SampleResult], phases: PhaseSeconds) -> EvaluationSummary:
-    """Return the pooled figures of scored samples: sums first, then ratios."""
-    counts = count_acceptance(sample.trace for sample in samples)
-    guards = guard_values([s.token_ids for s in samples], [s.finish_reason for s in samples])
-    scored = [s for s in samples if s.score is not None and s.raw_score is not None]
-    num_tokens = sum(len(sample.token_ids) for sample in samples)
-    after_first = num_tokens - len(samples)
-    return EvaluationSummary(
-        num_samples=len(samples),
-        num_scored=len(scored),
-        metric=_mean([s.score for s in scored if s.score is not None]),
-        metric_raw=_mean([s.raw_score for s in scored if s.raw_score is not None]),
-        num_steps=counts.num_steps,
-        num_tokens=num_tokens,
-        num_useful_tokens=sum(sample.useful_tokens for sample in samples),
-        num_drafted=counts.num_drafted,
-        num_accepted=counts.num_accepted,
-        # Outputs of one token need no step at all: nothing was accepted, nothing was lost.
-        acceptance_length=counts.acceptance_length if counts.num_steps else 1.0,
-        hit_rate=counts.hit_rate if counts.num_steps else 0.0,
-        mean_output_tokens=guards.mean_output_tokens,
-        stop_rate=guards.stop_rate,
-        distinct_2=guards.distinct_2,
-        longest_repeat=guards.longest_repeat,
-        prefill_s=phases.prefill,
-        decode_s=phases.decode,
-        tokens_per_s=after_first / phases.decode if after_first and phases.decode else 0.0,
-    )
+def view_of(
+    request: EvaluationRequest, target: Target, states: PromptStates | None = None
+) -> TargetView:
+    """Return the view of `target` that a request is about."""
+    return target.view(SkipConfig.parse(request.skip), prefill=request.prefill, states=states)
 
 
 class _Run:
@@ -129,15 +114,16 @@ class _Run:
     def __init__(
         self,
         request: EvaluationRequest,
-        target: Target,
+        view: TargetView,
         template: Template,
         rendered: RenderedPrompts,
         should_stop: Callable[[], bool] | None,
         load_model: Callable[[str], Target] | None,
     ) -> None:
+        target = view.target
         self._request, self._target, self._template = request, target, template
         self._should_stop = should_stop
-        self._view: TargetView = target.view(SkipConfig.parse(request.skip))
+        self._view = view
         is_replay = request.mode == "replay"
         config = NoDrafter() if is_replay else request.drafter
         self._prefix: PrefixCache | None = None
@@ -214,7 +200,18 @@ class _Run:
             trace=trace,
             gaps=generation.gaps,
             seconds=generation.phases.decode if is_alone else None,
+            step_seconds=tuple(round(s, 6) for s in generation.step_seconds) if is_alone else (),
+            token_ends=token_ends(tokenizer, generation.token_ids, text) if is_alone else (),
         )
+
+
+def _memory(request: EvaluationRequest, target: Target) -> dict[str, int]:
+    """What the sparse target needs; a dense prefill needs all weights and a cache of all layers."""
+    loaded = SkipConfig.parse("" if request.prefill == "dense" else request.skip)
+    return {
+        "weight_bytes": weight_bytes(target.arch, request.dtype, loaded),
+        "cache_bytes_per_token": cache_bytes_per_token(target.arch, request.dtype, loaded),
+    }
 
 
 class StopStrings:
@@ -280,7 +277,3 @@ def _tokens_covering(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int
     return bisect.bisect_left(
         range(len(token_ids)), end, key=lambda size: len(decode_text(tokenizer, token_ids[:size]))
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

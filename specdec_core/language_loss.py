@@ -13,13 +13,20 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.data.records import Suite, SuiteItem
 from specdec_core.data.templates import Template, get_template, render_prompts
 from specdec_core.errors import MeasurementError, SearchCancelledError
-from specdec_core.evaluation import check_request, summarize
+from specdec_core.evaluation import check_request, view_of
 from specdec_core.models.prefix import PrefixCache
+from specdec_core.models.prompt_states import PromptStates
 from specdec_core.models.target import Target
 from specdec_core.models.view import TargetView
 from specdec_core.profiling.hardware import describe_hardware, peak_memory_bytes
-from specdec_core.records import EvaluationResult, PhaseSeconds, SampleResult, StepTrace
-from specdec_core.skip import SkipConfig
+from specdec_core.records import (
+    EvaluationResult,
+    PhaseSeconds,
+    PromptWork,
+    SampleResult,
+    StepTrace,
+)
+from specdec_core.summary import summarize
 from specdec_core.tree.token_tree import TokenTree
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ def evaluate_loss(
     target: Target,
     suite: Suite,
     should_stop: Callable[[], bool] = lambda: False,
+    states: PromptStates | None = None,
 ) -> EvaluationResult:
     """Return the loss of each item's first reference behind its prompt, pooled over tokens.
 
@@ -46,6 +54,7 @@ def evaluate_loss(
         target: The loaded target the request names.
         suite: The suite the request names.
         should_stop: Asked before every item.
+        states: As for `evaluate`.
 
     Raises:
         ConfigError: if target, suite or template are not what the request says.
@@ -59,7 +68,9 @@ def evaluate_loss(
     check_request(request, target, suite, template)
     items = suite.select(request.item_ids)
     rendered = render_prompts(items, template, target.tokenizer)
-    view = target.view(SkipConfig.parse(request.skip))
+    if states is not None:
+        states.begin()
+    view = view_of(request, target, states)
     prefix = view.build_prefix(rendered.prefix_ids) if rendered.prefix_ids else None
     samples, nats = [], []
     for item, prompt in zip(items, rendered.ids, strict=True):
@@ -83,6 +94,7 @@ def evaluate_loss(
         wall_s=seconds,
         peak_memory_bytes=peak_memory_bytes(target.device),
         hardware=describe_hardware(target.device, has_own_kernels=target.engine is not None),
+        prompt_work=states.work if states is not None else PromptWork(),
     )
 
 

@@ -86,6 +86,16 @@ class SampleResult(Record):
         (), description="best minus second best logit per output position, where asked for"
     )
     seconds: float | None = Field(None, description="decode seconds, only where batch size is 1")
+    step_seconds: tuple[float, ...] = Field(
+        (),
+        description="seconds of every step of the trace, to the microsecond, only where batch size "
+        "is 1 and was measured so; they add up to `seconds`",
+    )
+    token_ends: tuple[int, ...] = Field(
+        (),
+        description="characters of `text` up to the end of each token, only where batch size is "
+        "1; a character of several tokens belongs to the last of them",
+    )
 
 
 class EvaluationSummary(Record):
@@ -111,9 +121,20 @@ class EvaluationSummary(Record):
     prefill_s: float
     decode_s: float
     tokens_per_s: float = Field(description="committed tokens after the first / decode seconds")
+    weight_bytes: int | None = Field(
+        None, description="of the target without what it skips, norms and biases left out"
+    )
+    cache_bytes_per_token: int | None = Field(None, description="keys and values it keeps")
     loss: float | None = Field(
         None, description="nats per token of the references, where mode 'loss' asked for it"
     )
+
+
+class PromptWork(Record):
+    """Prompt tokens times layers of one evaluation, by where their states came from."""
+
+    computed: int = Field(0, ge=0, description="run through a layer")
+    reused: int = Field(0, ge=0, description="taken over from an evaluation before it")
 
 
 class EvaluationResult(Record):
@@ -126,3 +147,7 @@ class EvaluationResult(Record):
     wall_s: float = Field(description="seconds of the whole evaluation in the worker")
     peak_memory_bytes: int = Field(0, description="peak resident memory of the worker process")
     hardware: str = Field("", description="processor or accelerator, threads, kernels")
+    prompt_work: PromptWork = Field(
+        default_factory=PromptWork,
+        description="what sharing prompt states saved, 0 where they were not shared; not stored",
+    )

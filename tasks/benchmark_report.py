@@ -16,7 +16,7 @@ from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.errors import MeasurementError
 from specdec_core.records import ProofLevel
 from tasks.figures import Measured, figures_of
-from tasks.heldout import to_interval
+from tasks.heldout_costs import to_interval
 from tasks.regression import Regression
 
 # From what speaks against a method most to what speaks for it most.

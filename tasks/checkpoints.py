@@ -36,6 +36,12 @@ def export_profile(profile_id: int, folder: Path, settings: Settings) -> Exporte
         profile = store.profiles.get(profile_id)
     if profile is None:
         raise unknown_profile(profile_id)
+    if profile.prefill == "dense":
+        raise ConfigError(
+            f"profile {profile_id} was measured with dense prefill, and a checkpoint without the "
+            "skipped parts cannot read prompts with them: serve it with `specdec serve`, or search "
+            "with prefill=sparse"
+        )
     model = resolve_model(profile.target, settings.cache_dir, logger.info)
     if model.identity != profile.target_identity:
         raise ConfigError(

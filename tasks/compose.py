@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from db.schemas import NegativeControl
 from db.store import Store
 from specdec_core.errors import MeasurementError
 from specdec_core.search.advice import SearchContext, advice
-from specdec_core.search.tss import Ranked, SearchOutcome
+from specdec_core.search.outcome import Ranked, SearchOutcome
+from tasks.control import compare_control
 from tasks.driver import compared_member
 from tasks.heldout import Heldout, HeldoutPlan, MetricChange, compare_heldout, metric_change
 from tasks.plan import Plan
 from tasks.publish import Decision, decide, publish
 from tasks.report import (
+    PublishedProfile,
     SearchCosts,
     SearchReport,
     StepTimeSource,
@@ -23,6 +26,7 @@ from tasks.report import (
     level_table,
     rows_of,
 )
+from tasks.row_outputs import with_intervals, with_outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
     compared = compared_member(outcome)
     change = _selection_change(store, evidence, compared)
     heldout, notes = _heldout(store, evidence)
+    control, control_notes = _control(store, plan, compared)
     decision = decide(outcome, heldout, plan.config)
     profile = publish(
         store,
@@ -61,10 +66,10 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         hardware=_hardware(store, evidence),
     )
     target, suite, keys = plan.workload.target, plan.workload.suite, dict(evidence.keys)
-    return SearchReport(
+    report = SearchReport(
         run_id=evidence.run_id,
         verdict=decision.verdict,
-        headline=_headline(plan, decision),
+        headline=_headline(plan, decision, profile),
         config=plan.config,
         target=target.reference,
         target_identity=target.identity,
@@ -90,18 +95,21 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         num_configurations=outcome.evaluated,
         heldout=heldout.comparison if heldout else None,
         guards=heldout.guards if heldout else (),
+        negative_control=control,
         cases=heldout.cases if heldout else (),
+        case_counts=heldout.case_counts if heldout else None,
         profile=profile,
         advice=advice(outcome, _context(plan, change)),
-        notes=notes,
+        notes=(*notes, *control_notes),
         draws=draw_rows(outcome),
         step_times=evidence.step_times,
         costs=evidence.costs,
     )
+    return with_intervals(store, with_outputs(store, report))
 
 
-def _headline(plan: Plan, decision: Decision) -> str:
-    if plan.config.activate:
+def _headline(plan: Plan, decision: Decision, profile: PublishedProfile) -> str:
+    if profile.status == "active":
         state = "published" if decision.is_sparse else "the dense profile is active"
     else:
         state = "validated, nothing was activated"
@@ -110,7 +118,13 @@ def _headline(plan: Plan, decision: Decision) -> str:
 
 def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[str, ...]]:
     """The comparison, and what a reader must know about it."""
-    notes = []
+    notes = list(evidence.plan.bound_notes)
+    if evidence.outcome.dropped:
+        notes.append(
+            f"{len(evidence.outcome.dropped)} sets were dropped unfinished, as it was certain that "
+            "they change neither frontier, front nor answer: their rows are bounds, and near "
+            "misses and single units speak of finished sets alone"
+        )
     if not evidence.plan.has_metric:
         notes.append("this domain has no metric: acceptance alone decided, watch the guards")
     if evidence.plan.split.num_unscored:
@@ -124,6 +138,22 @@ def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[st
     if found is None:
         return None, (*notes, "no held-out item could be evaluated by all three methods")
     return found, (*notes, *found.notes)
+
+
+def _control(
+    store: Store, plan: Plan, compared: Ranked | None
+) -> tuple[NegativeControl | None, tuple[str, ...]]:
+    """What the compared set does in the second domain, and the note on it."""
+    if plan.control is None or compared is None:
+        return None, ()
+    label, domain = str(compared.skip), plan.control.workload.suite.domain
+    try:
+        found = compare_control(store, plan.control, label, plan.config.epsilon_metric)
+    except MeasurementError as error:
+        return None, (f"negative control {domain}: its items cannot be compared: {error}",)
+    if found is None:
+        return None, (f"negative control {domain}: no item could be answered by both sides",)
+    return found, (f"negative control: {domain} is {found.verdict} by {label}: {found.reason}",)
 
 
 def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> MetricChange:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,8 +13,12 @@ from db.store import Store
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.records import EvaluationResult, EvaluationSummary
-from tasks.jobs import JobFailure, StopCheck
+from specdec_core.summary import join_results
+from tasks.backlog import Backlog
+from tasks.claimed import POLL_S, ClaimedWork
+from tasks.jobs import Completed, JobFailure, StopCheck, fault_of
 from tasks.pool import PoolFactory, WorkerPool
+from tasks.utilisation import Utilisation, WaitingLog, utilisation
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class _Asked:
     role: str
     level: int | None
     attempts: int = 0
+    is_handed_out: bool = True
 
 
 @dataclass(slots=True)
@@ -51,6 +55,9 @@ class Dispatcher:
     `max_attempts` times, except where it ran out of memory; then it is answered as failed, and
     stays failed for later runs unless `retries_failed`.
 
+    Before a worker begins with a request it is claimed, so that of several processes with one
+    store one evaluates it and the others wait for its result; a claim ends with its process.
+
     Args:
         store: Where results are looked up and kept; this object is its only writer of results.
         start_pool: Starts the workers.
@@ -58,6 +65,7 @@ class Dispatcher:
         should_stop: Asked while waiting; true cancels.
         max_attempts: Tries per request.
         retries_failed: Whether requests that failed finally in an earlier run are tried again.
+        clock: Seconds, the clock of the pool.
     """
 
     store: Store
@@ -66,12 +74,31 @@ class Dispatcher:
     should_stop: StopCheck = lambda: False
     max_attempts: int = MAX_ATTEMPTS
     retries_failed: bool = False
+    clock: Callable[[], float] = time.monotonic
     num_memoised: int = 0
     num_evaluated: int = 0
     num_failed: int = 0
+    patient_s: float = 0.0
+    """Seconds in workers of what was offered and not asked for."""
     _pool: WorkerPool | None = None
     _asked: dict[str, _Asked] = field(default_factory=dict)
+    _backlog: Backlog = field(default_factory=Backlog)
+    _claimed: ClaimedWork = field(init=False)
+    _waiting: WaitingLog = field(default_factory=WaitingLog)
     _ready: deque[Answer] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._claimed = ClaimedWork(self.store.claims)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether `wait` returns something at once."""
+        return bool(self._ready)
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that can be busy at once; starts them if there are none yet."""
+        return self._workers().num_workers
 
     @property
     def is_idle(self) -> bool:
@@ -87,17 +114,51 @@ class Dispatcher:
         """
         missing = []
         for role, request in requests:
-            if request.key in self._asked:
-                continue
-            answer = self._from_store(request)
-            if answer is None:
+            if request.key not in self._asked and not self.recall(role, request, level):
                 self._asked[request.key] = _Asked(role, level)
                 missing.append(request)
+        self._backlog.add(missing)
+        self._feed()
+
+    def recall(self, role: str, request: EvaluationRequest, level: int | None = None) -> bool:
+        """Answer a request if the store can; return whether it did."""
+        answer = self._from_store(request)
+        if answer is None:
+            return False
+        self.store.runs.link(self.run_id, request.key, role, level)
+        self._ready.append(answer)
+        return True
+
+    def keep(
+        self, role: str, request: EvaluationRequest, parts: Sequence[str], level: int | None = None
+    ) -> EvaluationSummary:
+        """Store the whole that stored parts make up, link it to the run, return its figures.
+
+        Args:
+            role: Noted with the run.
+            request: The whole.
+            parts: Keys of its parts in the order of its items, all of them stored.
+            level: Noted with the run.
+        """
+        found = [self.store.evaluations.get(key) for key in parts]
+        whole = join_results(request.key, [part for part in found if part is not None])
+        self.store.evaluations.put(request, whole)
+        self.store.runs.link(self.run_id, request.key, role, level)
+        return whole.summary
+
+    def offer(self, requests: Sequence[tuple[str, EvaluationRequest]]) -> None:
+        """Have some evaluations done that are certainly needed later; no answers are handed out.
+
+        They fill the time in which a worker would have nothing to do, and are stored like others.
+        """
+        for role, request in requests:
+            if request.key in self._asked:
                 continue
-            self.store.runs.link(self.run_id, request.key, role, level)
-            self._ready.append(answer)
-        if missing:
-            self._workers().submit(*missing)
+            if self._from_store(request) is not None:
+                self.store.runs.link(self.run_id, request.key, role)
+                continue
+            self._asked[request.key] = _Asked(role, None, is_handed_out=False)
+            self._backlog.add_patient(request)
 
     def wait(self, timeout_s: float = 1.0) -> list[Answer]:
         """Return answers that are ready; none after `timeout_s` if there are none.
@@ -109,19 +170,68 @@ class Dispatcher:
             WorkerLostError: if no workers can be had.
         """
         self._check_cancelled()
+        self._feed(fills=True)
         if self._asked and not self._ready:
-            for completed in self._workers().wait(timeout_s):
-                assert isinstance(completed.job, EvaluationRequest)
-                assert isinstance(completed.result, EvaluationResult | JobFailure)
-                self._take(completed.job, completed.result)
+            self._await(timeout_s)
         answers, self._ready = list(self._ready), deque()
         return answers
 
     def close(self) -> None:
-        """End the workers, if any were started."""
+        """End the workers, if any were started, and give up what is claimed."""
+        self._claimed.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+    def utilisation(self) -> Utilisation | None:
+        """Return how the workers spent their time so far; None where none did a job."""
+        return utilisation(self._pool.times, self._waiting) if self._pool else None
+
+    def _feed(self, *, fills: bool = False) -> None:
+        """Let free workers begin with what waits."""
+        while group := self._backlog.take(self._pool.num_workers if self._pool else 1, fills=fills):
+            own = [request for request in group if self._is_ours(request)]
+            if own:
+                self._backlog.begin(own)
+                self._workers().submit(*own)
+        self._waiting.note(self.clock(), self._backlog.waiting)
+
+    def _is_ours(self, request: EvaluationRequest) -> bool:
+        """Claim a request; False where another process has it, or has answered it meanwhile."""
+        if self._claimed.has(request.key):
+            return True
+        if not self._claimed.take(request):
+            logger.info("evaluation %s is being done by another process", request.key[:12])
+            return False
+        answer = self._from_store(request)
+        if answer is not None:
+            self._answer(answer)
+        return answer is None
+
+    def _await(self, timeout_s: float) -> None:
+        """Take what workers and other processes have done."""
+        elsewhere = self._claimed.elsewhere
+        patience = min(timeout_s, POLL_S) if elsewhere else timeout_s
+        ended: list[Completed] = []
+        if self._backlog.num_begun:
+            ended = self._workers().wait(patience)
+        elif elsewhere:
+            time.sleep(patience)
+        for completed in ended:
+            self._backlog.end(completed.job.key)
+        self._feed()  # before results are stored, which takes time
+        for completed in ended:
+            assert isinstance(completed.job, EvaluationRequest)
+            assert isinstance(completed.result, EvaluationResult | JobFailure)
+            self._take(completed.job, completed.result)
+        for request in list(elsewhere.values()):
+            # Claimed before looked up: whoever finished had stored it before the claim was free.
+            is_free = self._claimed.take(request)
+            answer = self._from_store(request)
+            if answer is not None:
+                self._answer(answer)
+            elif is_free:  # its process died or gave up
+                self._backlog.add([request], is_next=True)
 
     def _workers(self) -> WorkerPool:
         if self._pool is None:
@@ -154,13 +264,14 @@ class Dispatcher:
             self._store_result(request, result)
         elif result.kind == "cancelled":
             self._asked.pop(request.key)
+            self._claimed.release(request.key)
         elif result.kind == "setup":
             raise ConfigError(f"a model worker cannot work: {result.message}")
         else:
             self._store_failure(request, result)
 
     def _store_result(self, request: EvaluationRequest, result: EvaluationResult) -> None:
-        fault = _fault(request, result)
+        fault = fault_of(request, result)
         if fault is not None:
             self._store_failure(request, fault)
             return
@@ -177,7 +288,7 @@ class Dispatcher:
             summary.acceptance_length,
             summary.metric,
         )
-        self._answer(request, summary, result.wall_s)
+        self._answer(Answer(request, summary, "worker", result.wall_s))
 
     def _store_failure(self, request: EvaluationRequest, failure: JobFailure) -> None:
         asked = self._asked[request.key]
@@ -194,17 +305,21 @@ class Dispatcher:
             failure.message,
         )
         if not is_final:
-            self._workers().submit(request)
+            self._backlog.add([request], is_next=True)
             return
         self.num_failed += 1
-        self._answer(request, failure, 0.0)
+        self._answer(Answer(request, failure, "worker"))
 
-    def _answer(
-        self, request: EvaluationRequest, result: EvaluationSummary | JobFailure, seconds: float
-    ) -> None:
-        asked = self._asked.pop(request.key)
-        self.store.runs.link(self.run_id, request.key, asked.role, asked.level)
-        self._ready.append(Answer(request, result, "worker", seconds))
+    def _answer(self, answer: Answer) -> None:
+        """Link a stored result to the run and hand it out."""
+        key = answer.request.key
+        asked = self._asked.pop(key)
+        self._claimed.release(key)
+        self.store.runs.link(self.run_id, key, asked.role, asked.level)
+        if asked.is_handed_out:
+            self._ready.append(answer)
+        else:
+            self.patient_s += answer.seconds
 
     def _check_cancelled(self) -> None:
         """Once told to stop: end the workers' jobs, keep what finished, and raise."""
@@ -221,17 +336,3 @@ class Dispatcher:
         raise SearchCancelledError(
             "stopped on request: finished evaluations are stored, the same command continues"
         )
-
-
-def _fault(request: EvaluationRequest, result: EvaluationResult) -> JobFailure | None:
-    """What makes a result unfit to be stored, if anything."""
-    summary = result.summary
-    figures = (summary.acceptance_length, summary.metric, summary.metric_raw, summary.loss)
-    message = None
-    if result.key != request.key:
-        message = f"the result is for {result.key[:12]}, not for {request.key[:12]}"
-    elif not all(math.isfinite(figure) for figure in figures if figure is not None):
-        message = f"acceptance, metric, raw metric or loss is not a finite number: {figures}"
-    if message is None:
-        return None
-    return JobFailure(kind="error", error_type="MeasurementError", message=message)

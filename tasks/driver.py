@@ -13,12 +13,14 @@ from specdec_core.search.outcome import Failure, Loss, Ranked, Result, Score, Se
 from specdec_core.search.step_model import StepTimeModel
 from specdec_core.search.strategies import make_strategy
 from specdec_core.search.strategy import EvaluationKind, Strategy
-from specdec_core.search.study import StudyLedger
+from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig
+from tasks.background_ledger import BackgroundLedger
 from tasks.dispatch import Answer, Dispatcher
 from tasks.heldout import HeldoutPlan, plan_heldout
 from tasks.jobs import JobFailure
 from tasks.mirrored import ChildRun
+from tasks.parted import DropCosts, PartedSearch
 from tasks.plan import Plan
 from tasks.report import OnProgress, Progress, SearchCosts
 from tasks.runtime import LogLine
@@ -33,7 +35,7 @@ class SearchDriver:
 
     plan: Plan
     dispatcher: Dispatcher
-    ledger: StudyLedger
+    ledger: BackgroundLedger
     tracker: Tracker
     run_id: str
     log: LogLine
@@ -44,7 +46,12 @@ class SearchDriver:
     """Evaluations of this run that the tracker has been sent."""
     keys: dict[str, str] = field(default_factory=dict)
     loss_keys: dict[str, str] = field(default_factory=dict)
+    part_keys: set[str] = field(default_factory=set)
+    """Parts that were needed, where sets are evaluated in parts."""
+    drop_costs: DropCosts = field(default_factory=DropCosts)
     worker_s: float = 0.0
+    decoded_tokens: int = 0
+    """On selection items, by workers."""
     _dense: EvaluationSummary | None = None
     _unsent: list[tuple[Answer, int]] = field(default_factory=list)
 
@@ -56,6 +63,36 @@ class SearchDriver:
             num_layers=self.plan.workload.target.num_layers,
             step_model=self.step_model,
         )
+        if self.plan.control is not None:
+            requests = self.plan.control.requests("")
+            self.dispatcher.offer([("control-dense", request) for request in requests])
+        for note in self.plan.bound_notes:
+            logger.warning("%s", note)
+        if isinstance(search, TssSearch) and self.plan.is_bounded:
+            self._search_in_parts(search)
+        else:
+            self._search_whole(search)
+        self.ledger.flush()
+        return search.outcome()
+
+    def _search_in_parts(self, search: TssSearch) -> None:
+        def tell(skip: SkipConfig, level: int, answer: Answer) -> None:
+            self._tell(search, skip, level, answer)
+
+        PartedSearch(
+            self.plan,
+            self.dispatcher,
+            self.ledger,
+            self.log,
+            keys=self.keys,
+            tell=tell,
+            on_part=self._count,
+            progress=self.progress,
+            costs=self.drop_costs,
+            needed=self.part_keys,
+        ).run(search)
+
+    def _search_whole(self, search: Strategy) -> None:
         asked: dict[str, tuple[SkipConfig, int]] = {}
         num_told = 0
         while not search.is_finished:
@@ -66,13 +103,24 @@ class SearchDriver:
                     asked[self._ask(skip, kind, level)] = skip, level
             for answer in self.dispatcher.wait():
                 skip, level = asked[answer.request.key]
+                self._count(answer)
                 self._tell(search, skip, level, answer)
                 num_told += 1
                 done = Progress(
                     stage="level", done=num_told, total=len(asked), text=f"level {level}"
                 )
                 self.progress(done)
-        return search.outcome()
+
+    @property
+    def needed_keys(self) -> frozenset[str]:
+        """Every evaluation that the search needs; parts of them where sets are dropped."""
+        return frozenset((*(self.part_keys or self.keys.values()), *self.loss_keys.values()))
+
+    def _count(self, answer: Answer) -> None:
+        """Note what a worker did for an answer."""
+        self.worker_s += answer.seconds
+        if answer.source == "worker" and not isinstance(answer.result, JobFailure):
+            self.decoded_tokens += answer.result.num_tokens if answer.request.mode != "loss" else 0
 
     def _keys_of(self, kind: EvaluationKind) -> dict[str, str]:
         return self.loss_keys if kind == "loss" else self.keys
@@ -90,7 +138,6 @@ class SearchDriver:
 
     def _tell(self, search: Strategy, skip: SkipConfig, level: int, answer: Answer) -> None:
         key, result = answer.request.key, answer.result
-        self.worker_s += answer.seconds
         source = f"{answer.seconds:.1f} s" if answer.source == "worker" else "stored"
         if isinstance(result, JobFailure):
             self.log(f"{skip.label}: failed and left out ({result.error_type}: {result.message})")
@@ -106,7 +153,10 @@ class SearchDriver:
                 f"{skip.label} [{key[:8]}]: acceptance {result.acceptance_length:.3f}{metric} "
                 f"({source})"
             )
-        if answer.request.mode != "loss":
+        if answer.request.mode == "loss":
+            assert not isinstance(told, Score)
+            self.ledger.add_loss(skip, key, level, told, answer.seconds or None)
+        else:
             assert not isinstance(told, Loss)
             self.ledger.finish(key, told, answer.seconds or None)
             self._mirror(answer, level)
@@ -142,10 +192,27 @@ class SearchDriver:
             config.drafter,
             self.plan.split.heldout_ids,
             config.max_new_tokens,
+            prefill=config.prefill,
         )
         self.log(f"comparing {compared.skip} with dense on held-out items")
         self.worker_s += measure_heldout(self.dispatcher, plan.in_order, self.progress)
         return plan
+
+    def check_control(self, outcome: SearchOutcome) -> None:
+        """Answer the items of the second domain, if there is one, with what is compared."""
+        compared, control = compared_member(outcome), self.plan.control
+        if compared is None or control is None:
+            return
+        self.log(f"looking at {compared.skip} in the domain {control.workload.suite.domain}")
+        for request in control.requests(str(compared.skip)):
+            self.dispatcher.submit([("control-sparse", request)])
+        num_done, total = 0, len(control.requests(""))
+        while not self.dispatcher.is_idle:
+            for answer in self.dispatcher.wait():
+                num_done += 1
+                self.worker_s += answer.seconds
+                text = control.workload.suite.domain
+                self.progress(Progress(stage="control", done=num_done, total=total, text=text))
 
     def costs(self, wall_s: float) -> SearchCosts:
         """Return what this run did itself and what it found."""
@@ -153,8 +220,12 @@ class SearchDriver:
             num_evaluated=self.dispatcher.num_evaluated,
             num_memoised=self.dispatcher.num_memoised,
             num_failed=self.dispatcher.num_failed,
-            worker_s=self.worker_s,
+            worker_s=self.worker_s + self.dispatcher.patient_s,
             wall_s=wall_s,
+            utilisation=self.dispatcher.utilisation(),
+            decoded_tokens=self.decoded_tokens,
+            num_dropped=self.drop_costs.num_dropped,
+            saved_tokens=self.drop_costs.items_left_out * self.plan.config.max_new_tokens,
         )
 
 

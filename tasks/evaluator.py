@@ -15,14 +15,17 @@ from specdec_core.config.settings import Settings
 from specdec_core.data.records import Suite
 from specdec_core.data.suites import load_suite
 from specdec_core.errors import ConfigError, DataError
-from tasks.jobs import Evaluator, Job, JobResult, StopCheck
+from specdec_core.records import EvaluationResult
+from tasks.jobs import Evaluator, Job, JobFailure, JobResult, StopCheck
 
 if TYPE_CHECKING:
+    from specdec_core.models.prompt_states import PromptStates
     from specdec_core.models.target import Target
 
 logger = logging.getLogger(__name__)
 
 _WARM_UP_TOKENS = 16
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,18 @@ class ModelEvaluatorFactory:
 
 @dataclass(slots=True)
 class ModelEvaluator:
-    """Evaluates (sparse) targets; keeps one target and every suite it has seen."""
+    """Evaluates (sparse) targets; keeps one target, what its prompts became, and every suite.
+
+    Evaluations whose seconds or memory are reported neither use nor find prompt states in memory.
+    """
 
     settings: Settings
     _target: Target | None = None
     _loaded: tuple[str, DType, str, bool] | None = None
+    _states: PromptStates | None = None
     _drafts: dict[str, Target] = field(default_factory=dict)
     _suites: dict[str, Suite] = field(default_factory=dict)
-    _warm: set[tuple[str, str]] = field(default_factory=set)
+    _warm: set[tuple[str, ...]] = field(default_factory=set)
 
     def run(self, job: Job, should_stop: StopCheck) -> JobResult:
         """Return the result of `job`.
@@ -55,32 +62,53 @@ class ModelEvaluator:
             SearchCancelledError: once `should_stop` is true.
         """
         target, suite = self._load_target(job), self._load_suite(job)
+        if self._states is not None and not _shares_states(job):
+            self._states.clear()
         if isinstance(job, CalibrationRequest):
             from tasks.calibration import calibrate
 
             return calibrate(job, target, suite, should_stop)
+        if job.is_timed:
+            self._warm_up(job, target, suite, should_stop)
+        evaluated = partial(self._evaluate, job, target, suite, should_stop)
+        if not _shares_states(job) or self._states is None:
+            return evaluated(None)
+        try:
+            return evaluated(self._states)
+        except Exception as error:
+            held = self._states.num_bytes
+            if not held or JobFailure.of(error).kind != "memory":
+                raise
+            logger.warning("out of memory beside %d bytes of prompt states: trying without", held)
+        self._states.clear()
+        return evaluated(None)
+
+    def _evaluate(
+        self,
+        job: EvaluationRequest,
+        target: Target,
+        suite: Suite,
+        should_stop: StopCheck,
+        states: PromptStates | None,
+    ) -> EvaluationResult:
         if job.mode == "loss":
             from specdec_core.language_loss import evaluate_loss
 
-            return evaluate_loss(job, target, suite, should_stop)
+            return evaluate_loss(job, target, suite, should_stop, states)
         from specdec_core.evaluation import evaluate
 
-        if job.is_timed:
-            self._warm_up(job, target, suite, should_stop)
-        return evaluate(job, target, suite, should_stop, partial(self._load_draft, job))
+        load_draft = partial(self._load_draft, job)
+        return evaluate(job, target, suite, should_stop, load_draft, states)
 
     def _warm_up(
         self, job: EvaluationRequest, target: Target, suite: Suite, should_stop: StopCheck
     ) -> None:
-        """Run one item of a timed job unmeasured, once per skip set and drafter."""
-        from specdec_core.evaluation import evaluate
-
-        cell = (job.skip, format_drafter(job.drafter))
+        """Run one item of a timed job unmeasured, once per sparse target and drafter."""
+        cell = (job.skip, job.prefill, format_drafter(job.drafter))
         if cell not in self._warm:
             short = min(job.max_new_tokens, _WARM_UP_TOKENS)
             one = {"item_ids": job.item_ids[:1], "max_new_tokens": short}
-            load_draft = partial(self._load_draft, job)
-            evaluate(job.model_copy(update=one), target, suite, should_stop, load_draft)
+            self._evaluate(job.model_copy(update=one), target, suite, should_stop, None)
             self._warm.add(cell)
 
     def _load_draft(self, job: EvaluationRequest, reference: str) -> Target:
@@ -107,9 +135,10 @@ class ModelEvaluator:
         import torch
 
         from specdec_core.models.loading import load_target
+        from specdec_core.models.prompt_states import PromptStates
         from specdec_core.models.reference import resolve_model
 
-        self._target = None  # frees the memory of the former one first
+        self._states = self._target = None  # frees the memory of the former one first
         self._drafts.clear()
         self._warm.clear()
         resolved = resolve_model(job.target, self.settings.cache_dir, logger.info)
@@ -118,6 +147,8 @@ class ModelEvaluator:
         torch.set_num_threads(self.settings.threads)
         self._target = load_target(resolved, dtype=job.dtype, device=job.device, settings=settings)
         self._loaded = wanted
+        if settings.prompt_states_gib:
+            self._states = PromptStates(int(settings.prompt_states_gib * _GIB))
         return self._target
 
     def _settings_for(self, job: EvaluationRequest | CalibrationRequest) -> Settings:
@@ -136,6 +167,11 @@ class ModelEvaluator:
                 )
             self._suites[job.suite_hash] = suite
         return self._suites[job.suite_hash]
+
+
+def _shares_states(job: Job) -> bool:
+    """Whether a job reads prompts that other skip sets read too, and no clock or meter runs."""
+    return isinstance(job, EvaluationRequest) and not (job.is_timed or job.record_gaps)
 
 
 def _check_identity(what: str, reference: str, found: str, wanted: str) -> None:

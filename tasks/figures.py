@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from db.cells import OUTPUT_RUN, CellFigures
+from db.cells import OUTPUT_RUN, CellFigures, Percentiles
 from db.schemas import Interval
+from specdec_core.bench.latency import percentiles, step_milliseconds, token_milliseconds
 from specdec_core.bench.metrics import (
     AcceptanceCounts,
     acceptance_by_output_position,
@@ -22,7 +23,7 @@ from specdec_core.bench.statistics import (
 )
 from specdec_core.errors import MeasurementError
 from specdec_core.records import PhaseSeconds, SampleResult
-from tasks.heldout import to_interval
+from tasks.heldout_costs import to_interval
 
 _QUARTILES = {"accepted_p25": 0.25, "accepted_median": 0.5, "accepted_p75": 0.75}
 
@@ -107,6 +108,7 @@ def figures_of(measured: Measured, metric: float | None) -> CellFigures:
         num_repeats=len(measured.mine),
         peak_memory_bytes=measured.peak_memory_bytes,
         drift=_drift(measured.mine),
+        **_latencies(measured.mine),
         **_acceptance(samples),
         **_phases(measured.phases),
         **_speedups(measured),
@@ -146,6 +148,18 @@ def _phases(phases: PhaseSeconds) -> dict[str, Any]:
         "draft_share": phases.draft / phases.decode,
         "overhead_share": 1.0 - phases.forward / phases.decode,
     }
+
+
+def _latencies(repeats: Sequence[Sequence[SampleResult]]) -> dict[str, Any]:
+    """Percentiles over steps and over requests; nothing where nothing was timed."""
+    samples = [sample for repeat in repeats for sample in repeat]
+    timed = {"step_ms": step_milliseconds(samples), "token_ms": token_milliseconds(samples)}
+    found = {}
+    for name, values in timed.items():
+        if values:
+            p50, p90, p99 = percentiles(values)
+            found[name] = Percentiles(num=len(values), p50=p50, p90=p90, p99=p99)
+    return found
 
 
 def _speedups(measured: Measured) -> dict[str, Any]:

@@ -5,30 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 
 from db.schemas import HeldoutComparison, Interval, MetricChangeKind
 from db.store import Store
 from specdec_core.bench.statistics import (
-    IntervalEstimate,
     RequestTimes,
     difference_of_means,
     relative_change_of_means,
     relative_change_of_pooled_ratios,
     speedup_interval,
 )
-from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.evaluation import EvaluationRequest, Prefill
 from specdec_core.data.guards import GuardValues, degeneration_warnings, guard_values
 from specdec_core.data.records import Suite
 from specdec_core.errors import MeasurementError
 from specdec_core.records import SampleResult
 from specdec_core.search.ranking import SMALL_METRIC
+from tasks.cases import count_cases, qualitative_cases
+from tasks.heldout_costs import memory_figures, memory_of, to_interval, useful_figures
 from tasks.prepare import Workload
-from tasks.report import Case
+from tasks.report import Case, CaseCounts
 
 CHUNK_ITEMS = 8
-_MAX_CASES = 2
-_MAX_PROMPT_CHARACTERS = 2000
 ARMS = ("dense", "sparse", "autoregressive")
 
 
@@ -56,6 +54,7 @@ class Heldout:
     guards: tuple[str, ...]
     cases: tuple[Case, ...]
     notes: tuple[str, ...]
+    case_counts: CaseCounts | None = None
 
 
 def plan_heldout(
@@ -65,6 +64,7 @@ def plan_heldout(
     item_ids: Sequence[str],
     max_new_tokens: int,
     *,
+    prefill: Prefill = "sparse",
     repetition: str = "",
 ) -> HeldoutPlan:
     """Return requests that time dense, sparse and autoregressive decoding on the same items.
@@ -77,6 +77,7 @@ def plan_heldout(
     def request(arm: str, ids: tuple[str, ...]) -> EvaluationRequest:
         return workload.request(
             skip=skip if arm == "sparse" else "",
+            prefill=prefill if arm == "sparse" else "sparse",
             drafter="none" if arm == "autoregressive" else drafter,
             item_ids=ids,
             max_new_tokens=max_new_tokens,
@@ -95,6 +96,7 @@ def compare_heldout(store: Store, plan: HeldoutPlan, suite: Suite) -> Heldout | 
         MeasurementError: if the finished items cannot be compared, such as outputs of one token.
     """
     arms: dict[str, list[SampleResult]] = {arm: [] for arm in ARMS}
+    memory: dict[str, list[float]] = {arm: [] for arm in ARMS}
     num_missing = 0
     for chunk in plan.chunks:
         samples = {arm: store.evaluations.samples(one.key) for arm, one in chunk.items()}
@@ -103,17 +105,20 @@ def compare_heldout(store: Store, plan: HeldoutPlan, suite: Suite) -> Heldout | 
             continue
         for arm in ARMS:
             arms[arm] += samples[arm]
+            memory[arm] += memory_of(store.evaluations.summary(chunk[arm].key), samples[arm])
     if not arms["dense"]:
         return None
     notes = [f"{num_missing} held-out items could not be evaluated"] if num_missing else []
     dense, sparse, plain = (arms[arm] for arm in ARMS)
     guards_dense, guards_sparse = _guards(dense), _guards(sparse)
     comparison = _comparison(dense, sparse, plain, (guards_dense, guards_sparse), notes)
+    needed = memory_figures(memory["dense"], memory["sparse"])
     return Heldout(
-        comparison,
+        comparison.model_copy(update=needed),
         tuple(degeneration_warnings(guards_dense, guards_sparse)),
         qualitative_cases(dense, sparse, suite),
         tuple(notes),
+        count_cases(dense, sparse),
     )
 
 
@@ -124,7 +129,7 @@ def _comparison(
     guards: tuple[GuardValues, GuardValues],
     notes: list[str],
 ) -> HeldoutComparison:
-    columns_dense, columns_sparse = _acceptance_columns(dense), _acceptance_columns(sparse)
+    columns_dense, columns_sparse = acceptance_columns(dense), acceptance_columns(sparse)
     metric = metric_change(dense, sparse)
     notes += metric.notes
     dense_times, sparse_times = _paired_times(dense, sparse)
@@ -146,6 +151,7 @@ def _comparison(
         speedup_over_autoregressive=to_interval(
             speedup_interval(sparse_against_plain, plain_times)
         ),
+        **useful_figures(dense, sparse, notes),
         guards_dense=asdict(guards[0]),
         guards_sparse=asdict(guards[1]),
     )
@@ -183,58 +189,11 @@ def metric_change(dense: Sequence[SampleResult], sparse: Sequence[SampleResult])
     return MetricChange(*means, change, "difference", tuple(notes))
 
 
-def to_interval(estimate: IntervalEstimate) -> Interval:
-    """Return the stored form of an interval."""
-    return Interval(
-        estimate=estimate.estimate,
-        low=min(estimate.low, estimate.estimate),
-        high=max(estimate.high, estimate.estimate),
-        confidence=estimate.confidence,
-    )
-
-
-def qualitative_cases(
-    dense: Sequence[SampleResult], sparse: Sequence[SampleResult], suite: Suite
-) -> tuple[Case, ...]:
-    """Return a few items whose answer got better, stayed as good, or got worse.
-
-    The largest changes of score come first; among equal scores, items whose text changed.
-    """
-    pairs = list(zip(dense, sparse, strict=True))
-    scored = [(sparse.score or 0.0) - (dense.score or 0.0) for dense, sparse in pairs]
-    order = sorted(range(len(pairs)), key=lambda i: (-scored[i], pairs[i][0].item_id))
-    better = [i for i in order if scored[i] > 1e-9]
-    worse = [i for i in reversed(order) if scored[i] < -1e-9]
-    same = [i for i in order if math.isclose(scored[i], 0.0, abs_tol=1e-9)]
-    same.sort(key=lambda i: pairs[i][0].answer == pairs[i][1].answer)
-    return (
-        *(_case(*pairs[i], "better", suite) for i in islice(better, _MAX_CASES)),
-        *(_case(*pairs[i], "same", suite) for i in islice(same, _MAX_CASES)),
-        *(_case(*pairs[i], "worse", suite) for i in islice(worse, _MAX_CASES)),
-    )
-
-
-def _case(dense: SampleResult, sparse: SampleResult, verdict: str, suite: Suite) -> Case:
-    (item,) = suite.select([dense.item_id])
-    return Case.model_validate(
-        {
-            "item_id": item.id,
-            "verdict": verdict,
-            "prompt": item.prompt[:_MAX_PROMPT_CHARACTERS],
-            "reference": item.alternatives[0] if item.alternatives else None,
-            "dense_text": dense.answer,
-            "sparse_text": sparse.answer,
-            "dense_score": dense.score,
-            "sparse_score": sparse.score,
-        }
-    )
-
-
 def _guards(samples: Sequence[SampleResult]) -> GuardValues:
     return guard_values([s.token_ids for s in samples], [s.finish_reason for s in samples])
 
 
-def _acceptance_columns(samples: Sequence[SampleResult]) -> tuple[list[float], list[float]]:
+def acceptance_columns(samples: Sequence[SampleResult]) -> tuple[list[float], list[float]]:
     """Committed tokens and verify steps of each sample."""
     committed = [float(sum(sample.trace.committed)) for sample in samples]
     return committed, [float(len(sample.trace.committed)) for sample in samples]

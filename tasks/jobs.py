@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -47,6 +48,20 @@ class JobFailure(Record):
 def _is_allocation(error: BaseException) -> bool:
     """True for PyTorch's plain RuntimeError of a failed CPU allocation."""
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def fault_of(request: EvaluationRequest, result: EvaluationResult) -> JobFailure | None:
+    """Return what makes a result unfit to be stored, if anything."""
+    summary = result.summary
+    figures = (summary.acceptance_length, summary.metric, summary.metric_raw, summary.loss)
+    message = None
+    if result.key != request.key:
+        message = f"the result is for {result.key[:12]}, not for {request.key[:12]}"
+    elif not all(math.isfinite(figure) for figure in figures if figure is not None):
+        message = f"acceptance, metric, raw metric or loss is not a finite number: {figures}"
+    if message is None:
+        return None
+    return JobFailure(kind="error", error_type="MeasurementError", message=message)
 
 
 @dataclass(frozen=True, slots=True)

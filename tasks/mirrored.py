@@ -157,6 +157,9 @@ def cell_metrics(cell: BenchmarkCell) -> dict[str, float | None]:
     phases = cell.figures.phases
     if phases is not None:
         found |= {f"seconds/{name}": value for name, value in phases.model_dump().items()}
+    for name in ("step_ms", "token_ms"):
+        for part, value in (values[name] or {}).items():
+            found[f"{name}/{part}"] = value
     if cell.certificate is not None:
         counts = ("num_identical", "num_ties", "num_defects")
         found |= {name: getattr(cell.certificate, name) for name in counts}
@@ -184,10 +187,19 @@ def report_metrics(summary: Mapping[str, Any]) -> dict[str, float | None]:
     answer, heldout = summary.get("answer") or {}, summary.get("heldout") or {}
     for name in ("acceptance", "metric", "gain_acceptance", "gain_metric"):
         found[f"selection_{name}"] = answer.get(name)
-    for name in ("acceptance_change", "metric_change", "speedup", "speedup_over_autoregressive"):
+    changes = ("acceptance_change", "metric_change", "memory_change")
+    for name in (*changes, "speedup", "useful_speedup", "speedup_over_autoregressive"):
         for part, value in (heldout.get(name) or {}).items():
             if part != "confidence":
                 found[f"heldout_{name}_{part}"] = value
     costs: Mapping[str, Any] = summary.get("costs") or {}
     found |= {name: costs.get(name) for name in ("num_evaluated", "num_memoised", "wall_s")}
+    used: Mapping[str, Any] = costs.get("utilisation") or {}
+    if used:
+        found["worker_busy_share"] = used["busy_s"] / max(used["present_s"], 1e-9)
+        for name in ("idle_nothing_s", "idle_alone_s", "idle_queued_s"):
+            found[f"worker_{name}"] = used[name]
+    control: Mapping[str, Any] = summary.get("negative_control") or {}
+    for name in ("acceptance_change", "metric_change"):
+        found[f"control_{name}"] = (control.get(name) or {}).get("estimate")
     return {name: value for name, value in found.items() if value is not None}

@@ -9,14 +9,23 @@ from dataclasses import dataclass
 from specdec_core.config.domains import check_domain
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
-from specdec_core.config.search import NEED_METRIC, SearchConfig
+from specdec_core.config.search import BOUNDED, NEED_METRIC, SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import Split, split
 from specdec_core.errors import ConfigError
+from specdec_core.search.bounds import ItemLimits
 from specdec_core.search.space import candidates, evaluation_bound, space_hash
 from specdec_core.search.study import study_name
 from specdec_core.skip import SkipConfig, SkipUnit
-from tasks.prepare import Preparer, Workload, prepare, selection_batch_size, selection_mode
+from tasks.control import ControlPlan, plan_control
+from tasks.prepare import (
+    Preparer,
+    Workload,
+    drafter_scope,
+    prepare,
+    selection_batch_size,
+    selection_mode,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,7 @@ class Plan:
     workload: Workload
     split: Split
     units: tuple[SkipUnit, ...]
+    control: ControlPlan | None = None
 
     @property
     def has_metric(self) -> bool:
@@ -45,12 +55,51 @@ class Plan:
         drafter = parse_drafter(self.config.drafter)
         return self.workload.request(
             skip=str(skip),
+            prefill=self.config.prefill,
             drafter=drafter,
             item_ids=self.split.selection_ids,
             max_new_tokens=self.config.max_new_tokens,
             batch_size=selection_batch_size(drafter, self.config.batch_size),
             mode=selection_mode(drafter),
         )
+
+    def parts(self, skip: SkipConfig) -> tuple[EvaluationRequest, ...]:
+        """Return the selection request of one configuration cut between its batches.
+
+        Batches are decoded one after the other and share nothing, so that the parts together give
+        exactly what the whole gives.
+        """
+        whole = self.request(skip)
+        ids, size = whole.item_ids, whole.batch_size
+        return tuple(
+            whole.model_copy(update={"item_ids": ids[start : start + size]})
+            for start in range(0, len(ids), size)
+        )
+
+    @property
+    def item_limits(self) -> ItemLimits:
+        """What no selection item can exceed."""
+        return ItemLimits(self.config.max_new_tokens, parse_drafter(self.config.drafter).max_path)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether sets are evaluated in parts and dropped where they change nothing."""
+        return self.config.bound and not self.bound_notes
+
+    @property
+    def bound_notes(self) -> tuple[str, ...]:
+        """Why this search drops nothing although it was asked to."""
+        if not self.config.bound:
+            return ()
+        drafter = parse_drafter(self.config.drafter)
+        if self.config.strategy not in BOUNDED:
+            return (f"strategy {self.config.strategy} evaluates every set whole: bound has no use",)
+        if drafter_scope(drafter) == "run":
+            return (
+                f"drafter {drafter.method} remembers items across batches, so that sets are "
+                "evaluated whole: bound has no use",
+            )
+        return ()
 
     def loss_request(self, skip: SkipConfig) -> EvaluationRequest:
         """Return the request for the loss of one configuration on the selection items.
@@ -59,6 +108,7 @@ class Plan:
         """
         return self.workload.request(
             skip=str(skip),
+            prefill=self.config.prefill,
             drafter="none",
             item_ids=self.split.selection_ids,
             max_new_tokens=1,
@@ -68,8 +118,10 @@ class Plan:
     @property
     def study(self) -> str:
         """Name of the Optuna study: one per search configuration and evaluation conditions."""
-        # What becomes of the answer does not make it another search.
-        config = self.config.model_dump(mode="json", exclude={"activate"})
+        # Neither what becomes of the answer nor a way to it that cannot change it makes it another
+        # search.
+        afterwards = {"activate", "bound", "control", "num_control"}
+        config = self.config.model_dump(mode="json", exclude=afterwards)
         parts = [config, self.request(SkipConfig()).key]
         text = json.dumps([*parts, space_hash(self.units)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -83,13 +135,21 @@ def plan_search(
     """Resolve and check a search before any model is loaded.
 
     Raises:
-        ConfigError: if domain, target, suite, split, units, type or strategy cannot be used.
+        ConfigError: if domain, target, suite, split, units, type, strategy or negative control
+            cannot be used.
     """
     check_domain(config.domain, config.suite)
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
     drawn = split(workload.suite, config.num_selection, config.num_heldout, seed=config.seed)
-    units = candidates(config.units, workload.target.num_layers, config.protect_ends)
-    plan = Plan(config, workload, drawn, units)
+    units = candidates(
+        config.units,
+        workload.target.num_layers,
+        config.protect_ends,
+        only=config.candidates,
+        protected=config.protected,
+    )
+    control = plan_control(config, settings, prepare_workload)
+    plan = Plan(config, workload, drawn, units, control)
     if config.strategy in NEED_METRIC and not plan.has_metric:
         raise ConfigError(
             f"strategy {config.strategy} goes by the task metric, but the items of domain "

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.schemas import Interval
 from tasks.ablation import Curve, by_row, overhead_curves, sweep_curves
 from tasks.benchmark_report import BenchmarkReport, MethodOverall
+from tasks.plot_style import (
+    NEUTRAL,
+    Plot,
+    draw_interval,
+    draw_legend,
+    new_figure,
+    new_lines,
+    style_of,
+    write_plots,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LEGEND_CHARACTERS = 110  # of one line below a figure of the usual width
-_LEGEND_HANDLE = 8  # what a marker and its space take of them
-_PHASES = {"draft": "#c05621", "forward": "#2b6cb0", "verify": "#2f855a", "commit": "#718096"}
-_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#b83280", "#6b46c1", "#744210", "#0987a0", "#4a5568")
-_MARKERS = "osD^v<>P"
+_PHASES = {"draft": "#c05621", "forward": "#2b6cb0", "verify": "#2f855a", "commit": NEUTRAL}
 _MAX_METHODS = 10
 _MAX_POSITIONS = 12
-_DPI = 120
-
-Plot = tuple[str, Callable[[], "Figure"]]
 
 
 def plot_report(report: BenchmarkReport, folder: Path) -> tuple[Path, ...]:
@@ -32,16 +35,11 @@ def plot_report(report: BenchmarkReport, folder: Path) -> tuple[Path, ...]:
         report: The report.
         folder: Where files go; made if something is written.
     """
-    paths = []
-    for name, draw in _plots(report):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.png"
-        draw().savefig(path, dpi=_DPI)
-        paths.append(path)
-    return tuple(paths)
+    return write_plots(benchmark_plots(report), folder)
 
 
-def _plots(report: BenchmarkReport) -> Iterator[Plot]:
+def benchmark_plots(report: BenchmarkReport) -> Iterator[Plot]:
+    """Yield the plots that the report has figures for."""
     drafting = [method for method in report.overall if method.mean_speedup is not None]
     if not drafting:
         return
@@ -70,7 +68,7 @@ def _speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Fig
         cells = (cell for cell in report.cells if cell.domain == row and cell.figures)
         groups.append((row, {c.drafter: c.figures.speedup for c in cells if c.figures}))
     groups.append(("mean over rows", {m.drafter: m.mean_speedup for m in drafting}))
-    figure, axes = _figure(height=1.2 + 0.24 * len(groups) * (len(drafting) + 1))
+    figure, axes = new_figure(height=1.2 + 0.24 * len(groups) * (len(drafting) + 1))
     ticks = []
     for place, (_, speedups) in enumerate(groups):
         for number, method in enumerate(drafting):
@@ -78,26 +76,26 @@ def _speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Fig
             interval = speedups.get(method.drafter)
             if interval is not None:
                 label = method.method if place == len(groups) - 1 else None
-                _interval(axes, interval, y, _style(number), label)
+                draw_interval(axes, interval, y, style_of(number), label)
         ticks.append(place * (len(drafting) + 1) + (len(drafting) - 1) / 2)
     axes.set_yticks(ticks, [name for name, _ in groups])
     _speedup_axis(axes, report)
-    _legend(axes)
+    draw_legend(axes)
     return figure
 
 
 def _mean_speedups(report: BenchmarkReport, drafting: Sequence[MethodOverall]) -> Figure:
     """Mean speedup over rows with interval, a method per line."""
-    figure, axes = _lines([method.method for method in drafting])
+    figure, axes = new_lines([method.method for method in drafting])
     for y, method in enumerate(drafting):
         assert method.mean_speedup is not None
-        _interval(axes, method.mean_speedup, y, _style(0), None)
+        draw_interval(axes, method.mean_speedup, y, style_of(0), None)
     _speedup_axis(axes, report)
     return figure
 
 
 def _speedup_axis(axes: Any, report: BenchmarkReport) -> None:
-    axes.axvline(1.0, color="#718096", linewidth=1)
+    axes.axvline(1.0, color=NEUTRAL, linewidth=1)
     axes.invert_yaxis()
     axes.set_xlabel("speed-up over autoregressive decoding, 95% interval over items")
     _title(axes, report)
@@ -105,21 +103,21 @@ def _speedup_axis(axes: Any, report: BenchmarkReport) -> None:
 
 def _positions(drafting: Sequence[MethodOverall]) -> Figure:
     """Share of the steps with a draft that accepted at least k tokens."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for number, method in enumerate(drafting):
         shares = method.figures.position_acceptance[:_MAX_POSITIONS]
-        axes.plot(range(1, len(shares) + 1), shares, label=method.method, **_style(number))
+        axes.plot(range(1, len(shares) + 1), shares, label=method.method, **style_of(number))
     axes.set_xlabel("draft tokens accepted, at least")
     axes.set_ylabel("share of steps with a draft")
     axes.set_ylim(bottom=0.0)
-    _legend(axes)
+    draw_legend(axes)
     return figure
 
 
 def _run_time(methods: Sequence[MethodOverall]) -> Figure:
     """Milliseconds per step by phase, and per token beside them."""
     timed = [m for m in methods if m.figures.phases is not None and m.figures.num_steps]
-    figure, axes = _lines([method.method for method in timed])
+    figure, axes = new_lines([method.method for method in timed])
     left = [0.0] * len(timed)
     for phase, colour in _PHASES.items():
         widths = [
@@ -134,95 +132,66 @@ def _run_time(methods: Sequence[MethodOverall]) -> Figure:
     axes.invert_yaxis()
     axes.margins(x=0.25)
     axes.set_xlabel("milliseconds per step")
-    _legend(axes)
+    draw_legend(axes)
     return figure
 
 
 def _sweep(curve: Curve) -> Figure:
     """Efficiency, length on hits and hit rate over the values of one option."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     places = _places(curve)
     figures = [point.method.figures for point in curve.points]
     efficiency = [point.efficiency for point in curve.points]
     on_hits = [each.acceptance_length_on_hits or float("nan") for each in figures]
     joined = {} if curve.sweep.is_numeric else {"linestyle": ""}
-    axes.plot(places, efficiency, label="decoding efficiency (DE)", **_style(0) | joined)
-    axes.plot(places, on_hits, label="acceptance length on hits (AL)", **_style(1) | joined)
+    axes.plot(places, efficiency, label="decoding efficiency (DE)", **style_of(0) | joined)
+    axes.plot(places, on_hits, label="acceptance length on hits (AL)", **style_of(1) | joined)
     axes.set_ylabel("tokens per step")
     axes.set_xticks(places, [point.label for point in curve.points])
     axes.set_xlabel(curve.sweep.axis)
     axes.set_title(curve.sweep.title, fontsize=10)
     rates = axes.twinx()
     hit_rates = [each.hit_rate for each in figures]
-    rates.plot(places, hit_rates, label="hit rate (HR)", **_style(2) | joined)
+    rates.plot(places, hit_rates, label="hit rate (HR)", **style_of(2) | joined)
     rates.set_ylabel("share of steps with a draft")
     rates.set_ylim(0.0, 1.05)
-    _legend(axes)
+    draw_legend(axes)
     return figure
 
 
 def _sweep_by_row(report: BenchmarkReport, curve: Curve) -> Figure:
     """Decoding efficiency row by row, such as by category of the questions."""
     rows = by_row(report, curve)
-    figure, axes = _figure(height=1.6 + 0.35 * len(rows))
+    figure, axes = new_figure(height=1.6 + 0.35 * len(rows))
     for number, point in enumerate(curve.points):
         values = [figures[number] for figures in rows.values()]
         shown = [each.decoding_efficiency if each else None for each in values]
         heights = [float("nan") if value is None else value for value in shown]
         axes.plot(
-            heights, range(len(rows)), label=point.label, **_style(number) | {"linestyle": ""}
+            heights, range(len(rows)), label=point.label, **style_of(number) | {"linestyle": ""}
         )
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.set_xlabel("decoding efficiency, tokens per step")
     axes.set_title(curve.sweep.title, fontsize=10)
-    _legend(axes)
+    draw_legend(axes)
     return figure
 
 
 def _overhead(curves: Sequence[Curve]) -> Figure:
     """Decoding efficiency over the nodes that a step processes."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for number, curve in enumerate(curves):
         points = sorted(curve.points, key=lambda point: point.nodes_per_step)
         x = [point.nodes_per_step for point in points]
-        axes.plot(x, [p.efficiency for p in points], label=curve.sweep.title, **_style(number))
+        axes.plot(x, [p.efficiency for p in points], label=curve.sweep.title, **style_of(number))
         for point in points:
             where = (point.nodes_per_step, point.efficiency)
             axes.annotate(point.label, where, fontsize=7, textcoords="offset points", xytext=(3, 4))
     axes.set_xlabel("drafting and candidate nodes per step")
     axes.set_ylabel("decoding efficiency, tokens per step")
-    _legend(axes)
+    draw_legend(axes)
     return figure
-
-
-def _figure(width: float = 7.5, height: float = 4.2) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure  # slow to import, and only needed once something is drawn
-
-    figure = Figure(figsize=(width, min(height, 40.0)), layout="constrained")
-    axes = figure.add_subplot()
-    axes.grid(color="#e2e8f0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes
-
-
-def _lines(names: Sequence[str]) -> tuple[Figure, Any]:
-    """Return a figure with a line for each name, wide enough for all of them."""
-    longest = max(map(len, names), default=0)
-    figure, axes = _figure(width=5.0 + 0.065 * longest, height=1.6 + 0.24 * len(names))
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.margins(y=0.02)
-    return figure, axes
-
-
-def _interval(
-    axes: Any, interval: Interval, y: float, style: dict[str, Any], label: str | None
-) -> None:
-    ends = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-    style = style | {"linestyle": "", "label": label}
-    axes.errorbar([interval.estimate], [y], xerr=ends, capsize=2, **style)
 
 
 def _places(curve: Curve) -> list[float]:
@@ -231,22 +200,6 @@ def _places(curve: Curve) -> list[float]:
     return [float(index) for index in range(len(curve.points))]
 
 
-def _style(number: int) -> dict[str, Any]:
-    return {
-        "color": _COLOURS[number % len(_COLOURS)],
-        "marker": _MARKERS[number % len(_MARKERS)],
-        "markersize": 5,
-        "linewidth": 1.5,
-    }
-
-
 def _title(axes: Any, report: BenchmarkReport) -> None:
     sampling = report.config.sampling or "greedy"
     axes.set_title(f"{report.config.target}, batch 1, {sampling}", fontsize=10)
-
-
-def _legend(axes: Any) -> None:
-    """Below the axes, where it hides no point, in as many columns as its longest label allows."""
-    longest = max(map(len, axes.get_legend_handles_labels()[1]), default=0)
-    columns = max(1, min(4, _LEGEND_CHARACTERS // (longest + _LEGEND_HANDLE)))
-    axes.figure.legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)

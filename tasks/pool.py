@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Protocol, Self
 
 from specdec_core.config.settings import Settings
 from tasks.jobs import Completed, EvaluatorFactory, Job, StopCheck
+from tasks.utilisation import WorkerTimes
 from tasks.worker import ModelWorker
 
 
@@ -28,6 +30,11 @@ class WorkerPool(Protocol):
     @property
     def is_idle(self) -> bool:
         """True when nothing is queued, running or unreported."""
+        ...
+
+    @property
+    def times(self) -> list[WorkerTimes]:
+        """When each worker was up and at work, lost ones included."""
         ...
 
     def submit(self, *jobs: Job) -> None:
@@ -66,13 +73,21 @@ class InlinePool:
     Args:
         factory: Makes the evaluator at the first job.
         should_stop: Asked during every job; true ends it as cancelled.
+        clock: Seconds, for the times of the worker.
     """
 
     num_workers = 1
 
-    def __init__(self, factory: EvaluatorFactory, should_stop: StopCheck = lambda: False) -> None:
+    def __init__(
+        self,
+        factory: EvaluatorFactory,
+        should_stop: StopCheck = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._worker = ModelWorker(factory, should_stop=should_stop)
         self._queue: deque[Job] = deque()
+        self._clock = clock
+        self.times = [WorkerTimes(clock())]
 
     @property
     def is_idle(self) -> bool:
@@ -85,7 +100,12 @@ class InlinePool:
 
     def wait(self, timeout_s: float) -> list[Completed]:  # noqa: ARG002 - a job cannot be left
         """Do the next job and return how it ended."""
-        return [self._worker.run(self._queue.popleft()).completed] if self._queue else []
+        if not self._queue:
+            return []
+        started = self._clock()
+        completed = self._worker.run(self._queue.popleft()).completed
+        self.times[0].jobs.append((started, self._clock()))
+        return [completed]
 
     def stop(self) -> None:
         """Drop what is queued."""

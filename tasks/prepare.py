@@ -11,7 +11,7 @@ from db.schemas import SuiteRecord, TargetRecord
 from db.store import Store
 from specdec_core.config.drafters import DrafterConfig, parse_drafter
 from specdec_core.config.dtype import DType
-from specdec_core.config.evaluation import EvaluationMode, EvaluationRequest
+from specdec_core.config.evaluation import EvaluationMode, EvaluationRequest, Prefill
 from specdec_core.config.model_drafters import LayerSkip
 from specdec_core.config.sampling import parse_sampling
 from specdec_core.config.settings import Settings
@@ -67,6 +67,7 @@ class Workload:
         mode: EvaluationMode = "decode",
         repetition: str = "",
         sampling: str = "",
+        prefill: Prefill = "sparse",
     ) -> EvaluationRequest:
         """Return the request for one evaluation of this workload.
 
@@ -84,6 +85,7 @@ class Workload:
             device=self.target.device,
             kernels=self.settings.kernels,
             skip=skip,
+            prefill=prefill,
             drafter=drafter,
             drafter_data=self._data_of(drafter),
             sampling=parse_sampling(sampling),

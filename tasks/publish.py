@@ -14,8 +14,8 @@ from db.schemas import (
 )
 from db.store import Store
 from specdec_core.config.search import SearchConfig
+from specdec_core.search.outcome import Ranked, SearchOutcome
 from specdec_core.search.ranking import SMALL_METRIC
-from specdec_core.search.tss import Ranked, SearchOutcome
 from tasks.heldout import Heldout
 from tasks.prepare import Workload
 from tasks.profiles import present_cause
@@ -130,7 +130,8 @@ def publish(
 
     A sparse answer that did not hold is kept as a rejected version with its figures. Where an
     active version says exactly this already, on the same figures, it stays and nothing is
-    written; one that is validated is activated.
+    written; one that is validated is activated, unless it did not hold when it was measured last:
+    figures that were measured before are no reason to trust it again.
     """
 
     def profile(member: Ranked, status: ProfileStatus) -> SkipProfile:
@@ -142,6 +143,7 @@ def publish(
             domain=workload.suite.domain,
             drafter=config.drafter,
             skip=str(member.skip),
+            prefill=config.prefill if member.skip.units else "sparse",
             status=status,
             is_dense=not member.skip.units,
             run_id=run_id,
@@ -164,11 +166,12 @@ def publish(
     wanted = profile(outcome.answer if decision.is_sparse else outcome.dense, wanted_status)
     cause = present_cause(decision.reason, run_id)
     standing = _standing(store, wanted)
-    if standing is not None and standing.status == "validated" and config.activate:
-        assert standing.id is not None  # a stored one has its id
-        standing = store.profiles.move(standing.id, "active", cause)
     if standing is not None:
-        return _published(standing, is_new=False)
+        assert standing.id is not None  # a stored one has its id
+        doubt = _doubt(store, standing)
+        if standing.status == "validated" and config.activate and not doubt:
+            standing = store.profiles.move(standing.id, "active", cause)
+        return _published(standing, is_new=False, doubt=doubt)
     if decision.verdict == "did not hold":
         store.profiles.publish(profile(outcome.answer, "rejected"), cause)
     return _published(store.profiles.publish(wanted, cause), is_new=True)
@@ -190,7 +193,19 @@ def _says_the_same(active: SkipProfile, wanted: SkipProfile) -> bool:
     return active.model_dump(exclude=differing) == wanted.model_dump(exclude=differing)
 
 
-def _published(profile: SkipProfile, *, is_new: bool) -> PublishedProfile:
+def _doubt(store: Store, profile: SkipProfile) -> str:
+    """Return what speaks against a stored version since it was published; empty if nothing."""
+    measured = store.profiles.verifications(profile.id or 0)
+    if not measured or measured[-1].holds:
+        return ""
+    kept = "it stays active" if profile.status == "active" else "it was not activated"
+    return (
+        f"; {kept}, though it did not hold when it was measured last ({measured[-1].reason}): "
+        f"`specdec profiles verify {profile.id}` measures it again"
+    )
+
+
+def _published(profile: SkipProfile, *, is_new: bool, doubt: str = "") -> PublishedProfile:
     assert profile.id is not None
     assert profile.version is not None
     return PublishedProfile(
@@ -198,7 +213,7 @@ def _published(profile: SkipProfile, *, is_new: bool) -> PublishedProfile:
         version=profile.version,
         skip=profile.skip,
         is_dense=profile.is_dense,
-        reason=profile.reason,
+        reason=profile.reason + doubt,
         is_new=is_new,
         status=profile.status,
     )

@@ -28,6 +28,7 @@ from tasks.ray_cluster import (
     worker_environment,
     worker_resources,
 )
+from tasks.utilisation import WorkerTimes
 from tasks.worker import ModelWorker, Reply, WorkerInfo
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,9 @@ class _Worker:
     ref: Any  # what is awaited: the actor's first answer, then one job
     started: float = field(default_factory=time.monotonic)
     info: WorkerInfo | None = None
+    times: WorkerTimes | None = None
     job: Job | None = None
+    assigned: float = 0.0
     group: deque[Job] = field(default_factory=deque)
 
 
@@ -83,6 +86,7 @@ class RayPool:
         self._done: list[Completed] = []
         self._is_stopped = False
         self._start_failures = 0
+        self.times: list[WorkerTimes] = []
         self._owns_ray = connect(settings)
         self._workers: list[_Worker] = []
         try:
@@ -124,6 +128,7 @@ class RayPool:
             left = max(0.0, min(_POLL_S, deadline - time.monotonic()))
             if not self._done:
                 self._collect(left)
+                self._assign()  # before the caller looks at what ended, which takes time
             if self._done or self.is_idle or time.monotonic() >= deadline:
                 done, self._done = self._done, []
                 return done
@@ -179,7 +184,7 @@ class RayPool:
             if not worker.group and self._queue:
                 worker.group = self._queue.popleft()
             if worker.group:
-                worker.job = worker.group.popleft()
+                worker.job, worker.assigned = worker.group.popleft(), time.monotonic()
                 worker.ref = worker.actor.run.remote(worker.job)
 
     def _collect(self, timeout_s: float) -> None:
@@ -214,6 +219,8 @@ class RayPool:
         worker.ref = None
         if isinstance(answer, WorkerInfo):
             worker.info, self._start_failures = answer, 0
+            worker.times = WorkerTimes(time.monotonic())
+            self.times.append(worker.times)
             logger.info("model worker up: pid %d on %s", answer.pid, answer.host)
             return
         self._report(worker, answer)
@@ -221,6 +228,9 @@ class RayPool:
     def _report(self, worker: _Worker, reply: Reply) -> None:
         job, worker.job = worker.job, None
         assert job is not None
+        assert worker.times is not None  # it was up before it had a job
+        ended = min(worker.assigned + reply.seconds, time.monotonic())
+        worker.times.jobs.append((worker.assigned, ended))
         for line in reply.log:
             logger.info("[%s] %s", job.key[:12], line)
         # The worker's own copy of the job is dropped for ours: the caller may hold its identity.
@@ -229,6 +239,10 @@ class RayPool:
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Put a new worker in the place of a dead one; report its job, keep its group."""
         end_actor(worker.actor)
+        if worker.times is not None:
+            worker.times.down = time.monotonic()
+            if worker.job is not None:
+                worker.times.jobs.append((worker.assigned, worker.times.down))
         pid = worker.info.pid if worker.info else None
         if worker.job is None:
             self._start_failures += 1

@@ -19,7 +19,7 @@ from specdec_core.bench.statistics import (
 )
 from specdec_core.config.base import Record
 from specdec_core.config.benchmark import BenchmarkConfig
-from tasks.heldout import to_interval
+from tasks.heldout_costs import to_interval
 
 _MIN_PAIRS = 4
 

@@ -9,10 +9,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind, ProfileStatus
+from db.schemas import (
+    HeldoutComparison,
+    Interval,
+    MetricChangeKind,
+    NegativeControl,
+    ProfileStatus,
+)
 from specdec_core.config.base import Record
 from specdec_core.config.search import SearchConfig
 from specdec_core.search.outcome import Level, Ranked, SearchOutcome
+from tasks.utilisation import Utilisation
 
 Verdict = Literal["published", "no gain", "did not hold"]
 
@@ -20,7 +27,7 @@ Verdict = Literal["published", "no gain", "did not hold"]
 class Progress(Record):
     """How far a run is."""
 
-    stage: Literal["level", "held-out", "cells", "calibration"]
+    stage: Literal["level", "control", "held-out", "cells", "calibration"]
     done: int = Field(ge=0)
     total: int = Field(ge=0, description="known so far; grows while a search finds work")
     text: str = ""
@@ -36,11 +43,19 @@ class ConfigurationRow(Record):
     skip: str = Field(description="canonical skip set, empty for dense")
     key: str | None = Field(None, description="evaluation key; None if it was never asked for")
     level: int
-    rank: int = Field(description="1-based place on its level, 0 for dense and for failed ones")
+    rank: int = Field(
+        description="1-based place on its level, 0 for dense, dropped and failed ones"
+    )
     acceptance: float | None = None
     metric: float | None = None
     gain_acceptance: float | None = Field(None, description="acceptance / dense - 1")
     gain_metric: float | None = Field(None, description="metric / dense - 1")
+    gain_acceptance_interval: Interval | None = Field(
+        None, description="paired by item; of the front, frontiers, answer and compared set"
+    )
+    gain_metric_interval: Interval | None = Field(
+        None, description="the same; None where the gain is a plain difference"
+    )
     is_feasible: bool = False
     violation: float | None = Field(None, description="summed shortfall below the tolerances")
     is_frontier: bool = False
@@ -48,11 +63,18 @@ class ConfigurationRow(Record):
         None, description="what the strategy maximises, summed; 0 for dense"
     )
     loss: float | None = Field(None, description="nats per token, where the strategy asked")
+    mean_output_tokens: float | None = Field(None, description="tokens, stop token included")
+    stop_rate: float | None = Field(
+        None, description="share of outputs that end before the length limit"
+    )
     error: str | None = Field(None, description="why it failed")
+    dropped: str | None = Field(
+        None, description="how far it came and could have come, where it was dropped unfinished"
+    )
 
 
 class LevelTable(Record):
-    """Every configuration of one level, best first, failed ones last."""
+    """Every configuration of one level, best first, then dropped ones, failed ones last."""
 
     number: int
     rows: tuple[ConfigurationRow, ...]
@@ -69,6 +91,14 @@ class Case(Record):
     sparse_text: str
     dense_score: float | None
     sparse_score: float | None
+
+
+class CaseCounts(Record):
+    """Held-out items whose score the sparse target raised, kept and lowered."""
+
+    better: int = 0
+    same: int = 0
+    worse: int = 0
 
 
 class PublishedProfile(Record):
@@ -91,6 +121,12 @@ class SearchCosts(Record):
     num_failed: int
     worker_s: float = Field(description="seconds in workers")
     wall_s: float = Field(description="seconds of the whole run")
+    utilisation: Utilisation | None = Field(None, description="None where no worker was needed")
+    decoded_tokens: int = Field(0, description="output tokens of selection items, by workers")
+    num_dropped: int = Field(0, description="sets dropped unfinished as they change nothing")
+    saved_tokens: int = Field(
+        0, description="output tokens that dropping them saved at most, all limits reached"
+    )
 
 
 class RandomDraws(Record):
@@ -148,7 +184,13 @@ class SearchReport(Record):
     num_configurations: int = Field(description="scored configurations, dense not counted")
     heldout: HeldoutComparison | None = None
     guards: tuple[str, ...] = Field((), description="signs of degenerate sparse output")
-    cases: tuple[Case, ...] = ()
+    negative_control: NegativeControl | None = Field(
+        None, description="the same set in another domain; decides nothing"
+    )
+    cases: tuple[Case, ...] = Field((), description="a few held-out items of each verdict")
+    case_counts: CaseCounts | None = Field(
+        None, description="all compared held-out items by verdict; None where nothing is scored"
+    )
     profile: PublishedProfile
     advice: tuple[str, ...]
     notes: tuple[str, ...] = Field((), description="what a reader must know about the figures")
@@ -183,7 +225,7 @@ def draw_rows(outcome: SearchOutcome) -> tuple[RandomDraws, ...]:
 def level_table(
     level: Level, keys: dict[str, str], loss_keys: Mapping[str, str] = MappingProxyType({})
 ) -> LevelTable:
-    """Return the table of one level: scored sets, then those with a loss only, then failed ones."""
+    """Return the table of one level: scored, with a loss only, dropped, then failed sets."""
     failed = [
         ConfigurationRow(
             skip=str(skip), key=keys.get(str(skip)), level=level.number, rank=0, error=reason
@@ -201,8 +243,12 @@ def level_table(
         )
         for place, (skip, nats) in enumerate(level.losses, start=1)
     ]
+    dropped = [
+        ConfigurationRow(skip=str(skip), level=level.number, rank=0, dropped=bounds.text)
+        for skip, bounds in level.dropped
+    ]
     rows = [configuration_row(member, keys) for member in level.members]
-    return LevelTable(number=level.number, rows=(*rows, *losses, *failed))
+    return LevelTable(number=level.number, rows=(*rows, *losses, *dropped, *failed))
 
 
 def ablation_rows(outcome: SearchOutcome, keys: dict[str, str]) -> tuple[ConfigurationRow, ...]:

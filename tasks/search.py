@@ -18,6 +18,7 @@ from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.search.space import space_hash
 from specdec_core.search.study import StudyLedger
+from tasks.background_ledger import BackgroundLedger
 from tasks.compose import Evidence, compose_report
 from tasks.dispatch import Dispatcher
 from tasks.driver import SearchDriver
@@ -27,8 +28,9 @@ from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import OnProgress, SearchReport, StepTimeSource
+from tasks.run_files import WriteFiles, leave_files, no_files
 from tasks.run_rows import start_run
-from tasks.runtime import LogLine, run_log
+from tasks.runtime import LogLine, run_files, run_log
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 from tasks.step_time import step_times
 
@@ -50,6 +52,7 @@ def run_search(
     flow_run_id: str | None = None,
     retries_failed: bool = False,
     prepare_workload: Preparer = prepare,
+    write_files: WriteFiles = no_files,
 ) -> SearchReport:
     """Search, validate on held-out items, publish a profile, and return the stored report.
 
@@ -65,6 +68,7 @@ def run_search(
         flow_run_id: The orchestrator's run; a retry of it continues the same row.
         retries_failed: Whether configurations left out in earlier runs are tried again.
         prepare_workload: Resolves target and suite.
+        write_files: Writes report and plots of the finished run into its folder.
 
     Raises:
         ConfigError: if something cannot be used; nothing is stored if found before the start.
@@ -75,6 +79,8 @@ def run_search(
     """
     plan = plan_search(config, settings, prepare_workload)
     plan.workload.register(store)
+    if plan.control is not None:
+        plan.control.workload.register(store)
     timed = step_times(
         plan,
         settings,
@@ -92,7 +98,7 @@ def run_search(
         store, start_pool, run.id, should_stop=should_stop, retries_failed=retries_failed
     )
     with (
-        mirrored_run(store, run, tracker) as metrics,
+        mirrored_run(store, run, tracker, run_files(settings, run.id)) as metrics,
         contextlib.closing(dispatcher),
         run_log(settings, run.id) as log_file,
         open_study(plan, settings) as ledger,
@@ -102,7 +108,8 @@ def run_search(
         driver.step_model = timed.model if timed else None
         report = _searched(store, driver, str(log_file), timed.source if timed else None)
         summary = report.model_dump(mode="json")
-        store.runs.update(run.id, status="completed", summary=summary, error=None)
+        run = store.runs.update(run.id, status="completed", summary=summary, error=None)
+        leave_files(write_files, store, run, settings)
         metrics |= report_metrics(summary)
     log(report.headline)
     return report
@@ -113,6 +120,7 @@ def _searched(
 ) -> SearchReport:
     started = time.monotonic()
     outcome = driver.search()
+    driver.check_control(outcome)
     heldout = driver.validate(outcome)
     evidence = Evidence(
         plan=driver.plan,
@@ -130,11 +138,11 @@ def _searched(
 
 
 @contextlib.contextmanager
-def open_study(plan: Plan, settings: Settings) -> Iterator[StudyLedger]:
+def open_study(plan: Plan, settings: Settings) -> Iterator[BackgroundLedger]:
     """The study of a search, closed whatever happens."""
     name = plan.study
     lock_name = hashlib.sha256(name.encode()).hexdigest()[:24]
-    ledger = StudyLedger.open(
+    opened = StudyLedger.open(
         settings.resolved_optuna_url,
         name,
         units=plan.units,
@@ -149,7 +157,5 @@ def open_study(plan: Plan, settings: Settings) -> Iterator[StudyLedger]:
             "metric_names": ["acceptance_length", "metric"],
         },
     )
-    try:
+    with contextlib.closing(BackgroundLedger(opened)) as ledger:
         yield ledger
-    finally:
-        ledger.close()

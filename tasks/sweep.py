@@ -31,8 +31,9 @@ from tasks.plan import Plan, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import OnProgress, SearchCosts
+from tasks.run_files import WriteFiles, leave_files, no_files
 from tasks.run_rows import start_run
-from tasks.runtime import LogLine, run_log
+from tasks.runtime import LogLine, run_files, run_log
 from tasks.search import open_study
 from tasks.sinks import NullTracker, Tracker, mirrored_run
 from tasks.step_time import StepTimes, step_times
@@ -117,6 +118,7 @@ def run_sweep(
     flow_run_id: str | None = None,
     retries_failed: bool = False,
     prepare_workload: Preparer = prepare,
+    write_files: WriteFiles = no_files,
 ) -> SweepReport:
     """Search every variant, compare the answers on held-out items, store and return the report.
 
@@ -135,6 +137,7 @@ def run_sweep(
         flow_run_id: The orchestrator's run; a retry of it continues the same row.
         retries_failed: Whether configurations left out in earlier runs are tried again.
         prepare_workload: Resolves target and suite.
+        write_files: Writes report and plots of the finished run into its folder.
 
     Raises:
         ConfigError: if something cannot be used; nothing is stored if found before the start.
@@ -165,7 +168,7 @@ def run_sweep(
         store, start_pool, run.id, should_stop=should_stop, retries_failed=retries_failed
     )
     with (
-        mirrored_run(store, run, tracker) as metrics,
+        mirrored_run(store, run, tracker, run_files(settings, run.id)) as metrics,
         contextlib.closing(dispatcher),
         run_log(settings, run.id) as log_file,
     ):
@@ -179,6 +182,11 @@ def run_sweep(
             num_failed=dispatcher.num_failed,
             worker_s=seconds + sum(one.driver.worker_s for one in found),
             wall_s=time.monotonic() - started,
+            utilisation=dispatcher.utilisation(),
+            decoded_tokens=sum(one.driver.decoded_tokens for one in found),
+            num_dropped=sum(one.driver.drop_costs.num_dropped for one in found),
+            saved_tokens=config.search.max_new_tokens
+            * sum(one.driver.drop_costs.items_left_out for one in found),
         )
         report = compose_sweep(
             store,
@@ -193,7 +201,8 @@ def run_sweep(
             costs=costs,
         )
         summary = report.model_dump(mode="json")
-        store.runs.update(run.id, status="completed", summary=summary, error=None)
+        run = store.runs.update(run.id, status="completed", summary=summary, error=None)
+        leave_files(write_files, store, run, settings)
         metrics |= report_metrics(summary)
     log(report.headline)
     return report
@@ -249,6 +258,7 @@ class _Work:
                 plan.config.drafter,
                 plan.split.heldout_ids,
                 plan.config.max_new_tokens,
+                prefill=plan.config.prefill,
             )
             for skip in skips
         }

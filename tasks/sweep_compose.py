@@ -31,7 +31,7 @@ class Searched:
     @property
     def keys(self) -> frozenset[str]:
         """Every evaluation that it needs."""
-        return frozenset((*self.driver.keys.values(), *self.driver.loss_keys.values()))
+        return self.driver.needed_keys
 
 
 def compose_sweep(
@@ -116,6 +116,7 @@ def _variant(searched: Searched, compared: Mapping[str, Heldout]) -> SweepVarian
         num_evaluated=searched.num_evaluated,
         num_memoised=searched.num_memoised,
         num_failed=searched.num_failed,
+        num_dropped=driver.drop_costs.num_dropped,
         heldout=heldout.comparison if heldout else None,
         holds=holds,
         reason=reason,

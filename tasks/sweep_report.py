@@ -30,11 +30,15 @@ class SweepVariant(Record):
         "its strategy does not ask"
     )
     stop_reason: str
-    num_evaluations: int = Field(description="results it needs, the dense target included")
+    num_evaluations: int = Field(
+        description="results it needs, the dense target included; parts of them where sets are "
+        "dropped unfinished"
+    )
     num_losses: int = Field(0, description="those of them that are losses, without decoding")
     num_evaluated: int = Field(description="evaluations that workers did for it in this run")
     num_memoised: int = Field(description="evaluations found in the store")
     num_failed: int = 0
+    num_dropped: int = Field(0, description="sets dropped unfinished as they change nothing")
     heldout: HeldoutComparison | None = Field(
         None, description="dense against the answer; None for a dense answer"
     )
@@ -48,7 +52,9 @@ class SweepVariant(Record):
 class SweepCost(Record):
     """What a sweep costs beyond the search that it starts from, counted in evaluations."""
 
-    num_base: int = Field(description="evaluations of the search at its own tolerances")
+    num_base: int = Field(
+        description="evaluations of the search at its own tolerances, or their parts"
+    )
     num_extra: int = Field(description="different evaluations that the other searches add to these")
     in_searches: float = Field(description="extra / base")
     limit: float = COST_LIMIT

@@ -166,6 +166,7 @@ def _heldout_plan(repeat: _Repeat, run_id: str) -> HeldoutPlan:
         repeat.profile.drafter,
         repeat.config.heldout_ids,
         repeat.config.search.max_new_tokens,
+        prefill=repeat.profile.prefill,
         repetition=f"verify/{run_id}",
     )
 

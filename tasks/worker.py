@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Reply:
 
     completed: Completed
     log: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """What the attempt took here."""
 
 
 class ModelWorker:
@@ -72,11 +75,13 @@ class ModelWorker:
 
     def run(self, job: Job) -> Reply:
         """Do one job; every exception becomes a failure record."""
+        started = time.monotonic()
         if not self._captures_log:
-            return Reply(self._attempt(job))
+            completed = self._attempt(job)
+            return Reply(completed, seconds=time.monotonic() - started)
         with _captured_log() as lines:
             completed = self._attempt(job)
-        return Reply(completed, tuple(lines[-_MAX_LINES:]))
+        return Reply(completed, tuple(lines[-_MAX_LINES:]), time.monotonic() - started)
 
     def _must_stop(self) -> bool:
         return self._stopped.is_set() or (self._should_stop is not None and self._should_stop())

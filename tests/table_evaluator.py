@@ -203,6 +203,7 @@ def _sample(job: EvaluationRequest, item_id: str, gap: float | None) -> SampleRe
         trace=trace,
         gaps=gaps if job.record_gaps else (),
         seconds=0.01 * len(trace.committed) if is_alone else None,
+        step_seconds=(0.01,) * len(trace.committed) if is_alone else (),
     )
 
 

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from db.api.common import problems, require_api_key
 from db.api.problems import install_handlers
 from db.api.routes import evaluations, health, measurements, profiles, runs
-from db.api.routes.health import package_version
 from db.store import Store
+from db.version import package_version
 from specdec_core.config.settings import Settings
 
 PREFIX = "/api/v1"

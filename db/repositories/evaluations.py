@@ -216,7 +216,14 @@ def _samples_of(key: str) -> Select[Any]:
 def _read_samples(connection: Connection, query: Select[Any]) -> tuple[SampleResult, ...]:
     rows = connection.execute(query).mappings()
     return tuple(
-        to_record(SampleResult, {**row, "trace": StepTrace.model_validate_json(row["trace"])})
+        to_record(
+            SampleResult,
+            {
+                **row,
+                "trace": StepTrace.model_validate_json(row["trace"]),
+                "token_ends": row["token_ends"] or (),
+            },
+        )
         for row in rows
     )
 
@@ -266,7 +273,11 @@ def _check(request: EvaluationRequest, result: EvaluationResult) -> None:
             f"has {len(items)} samples that are not the same items: store whole results only"
         )
     for sample in result.samples:
-        numbers = (sample.score, sample.raw_score, sample.seconds, *sample.gaps)
+        numbers = (
+            *(sample.score, sample.raw_score, sample.seconds),
+            *sample.gaps,
+            *sample.step_seconds,
+        )
         if not all(math.isfinite(number) for number in numbers if number is not None):
             raise StoreError(
                 f"item {sample.item_id!r} of evaluation {request.key!r} has a score, seconds or "

@@ -1,94 +1,71 @@
-"""`specdec runs export`: a stored benchmark as files, to keep beside code or to send."""
+"""`specdec runs export` and `compare`: stored runs as files, to keep beside code or to send."""
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
+from rich.console import Group
 from rich.text import Text
 
-from db.schemas import RunRecord
 from db.store import Store
-from flows.benchmark_tables import benchmark_tables, headline
 from flows.commands.output import emit
+from flows.exports import Export, export_of
+from flows.joint_tables import joint_export, joint_tables
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError, RunNotFoundError
-from tasks.benchmark_report import BenchmarkReport
-from tasks.plots import plot_report
-
-# What of a run's provenance is about code; the rest is about one machine and process.
-_CODE = ("commit", "is_dirty", "code_version", "python", "platform", "packages")
+from specdec_core.errors import ConfigError
+from tasks.joint import read_joint
+from tasks.plot_style import write_plots
+from tasks.stored import finished_run
 
 
-def export_run(args: Namespace) -> int:
-    """Write the tables of a finished benchmark to one JSON file, and draw its plots in a folder."""
-    if args.tables is None and args.plots is None:
-        raise ConfigError("nothing to export: give --tables FILE, --plots FOLDER or both")
+def export_runs(args: Namespace) -> int:
+    """Write finished runs to files: whole ones, or the tables or plots of one where asked."""
+    if args.tables is None and args.plots is None and args.to is None:
+        raise ConfigError("nothing to export: give --to FOLDER, --tables FILE or --plots FOLDER")
+    if len(args.ids) > 1 and (args.tables or args.plots):
+        raise ConfigError("--tables and --plots take one run: give --to FOLDER for several")
     with Store.open(Settings().resolved_database_url) as store:
-        run = _finished(store, args.id)
-        report = _report(run)
-    written = []
-    if args.tables is not None:
-        written.append(_write_tables(run, report, Path(args.tables).expanduser()))
-    if args.plots is not None:
-        written += plot_report(report, Path(args.plots).expanduser())
+        exports = [export_of(store, finished_run(store, run_id)) for run_id in args.ids]
+    _check_names(exports)
+    written: list[Path] = []
+    for export in exports:
+        if args.tables is not None:
+            written.append(export.write_tables(Path(args.tables).expanduser()))
+        if args.plots is not None:
+            written += write_plots(export.plots, Path(args.plots).expanduser())
+        if args.to is not None:
+            written += export.write(Path(args.to).expanduser())
     names = [str(path) for path in written]
-    emit(args, {"run_id": run.id, "files": names}, lambda: Text("\n".join(names)))
+    found = {"run_ids": args.ids, "files": names}
+    emit(args, found, lambda: Text("\n".join(names)))
     return 0
 
 
-def benchmark_document(run: RunRecord, report: BenchmarkReport) -> dict[str, Any]:
-    """Return the tables of a benchmark with their origin, in the form of our result files."""
-    hardware = dict.fromkeys(cell.hardware for cell in report.cells if cell.hardware)
-    return {
-        "benchmark": run.name,
-        "figures": {
-            "headline": headline(report),
-            "config": report.config.model_dump(mode="json"),
-            "notes": list(report.notes),
-            "tables": {
-                view.title: {
-                    "columns": view.columns,
-                    "rows": [" | ".join(row) for row in view.rows],
-                }
-                for view in benchmark_tables(report)
-            },
-        },
-        "hardware": ", ".join(hardware),
-        "finished_at": run.updated_at.isoformat(timespec="seconds"),
-        "provenance": {name: run.provenance.get(name) for name in _CODE},
+def compare_runs(args: Namespace) -> int:
+    """Show finished runs beside each other, and write the joint tables and figures if asked."""
+    with Store.open(Settings().resolved_database_url) as store:
+        joint = read_joint(store, args.ids)
+    tables = [table for _, table in joint_tables(joint)]
+    files: list[Path] = []
+    if args.to is not None:
+        files = joint_export(joint, args.name).write(Path(args.to).expanduser())
+    names = [str(path) for path in files]
+    found = {
+        "run_ids": args.ids,
+        "tables": {table.title: table.to_records() for table in tables},
+        "files": names,
     }
+    emit(args, found, lambda: Group(*(table.to_rich() for table in tables), *map(Text, names)))
+    return 0
 
 
-def _finished(store: Store, run_id: str) -> RunRecord:
-    run = store.runs.get(run_id)
-    if run is None:
-        raise RunNotFoundError(f"there is no run {run_id!r}: `specdec runs list` shows the stored")
-    if run.status != "completed":
-        raise ConfigError(
-            f"run {run_id} is {run.status}, and only completed ones have a result: run the same "
-            "benchmark again, it goes on with what is stored"
-        )
-    return run
-
-
-def _report(run: RunRecord) -> BenchmarkReport:
-    try:
-        return BenchmarkReport.model_validate(run.summary)
-    except ValidationError as error:
-        raise ConfigError(
-            f"run {run.id} is a {run.kind} run, and only benchmarks can be exported: "
-            "`specdec runs show` prints any run whole"
-        ) from error
-
-
-def _write_tables(run: RunRecord, report: BenchmarkReport, path: Path) -> Path:
-    """Write by temporary name and rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f"{path.suffix}.part")
-    temporary.write_text(json.dumps(benchmark_document(run, report), indent=1) + "\n")
-    temporary.replace(path)
-    return path
+def _check_names(exports: list[Export]) -> None:
+    """Refuse to write two runs over each other."""
+    names = [export.name for export in exports]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two of these runs would be written as {name!r}: export one of them with "
+                "--tables FILE --plots FOLDER"
+            )

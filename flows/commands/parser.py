@@ -22,8 +22,8 @@ from specdec_core.errors import ConfigError
 VERIFY_LEAVES_OUT = frozenset({"methods", "verify", "repeats", "baseline", "min_effect"})
 
 # Fields of a search that a comparison or a sweep sets itself, or that publish a profile.
-COMPARE_LEAVES_OUT = frozenset({"strategy", "activate"})
-SENSITIVITY_LEAVES_OUT = frozenset({"activate"})
+SENSITIVITY_LEAVES_OUT = frozenset({"activate", "control", "num_control"})
+COMPARE_LEAVES_OUT = SENSITIVITY_LEAVES_OUT | {"strategy"}
 
 _EPILOG = """\
 Settings come from environment variables SPECDEC_<NAME>, such as SPECDEC_HOME. With --json a command
@@ -171,14 +171,31 @@ def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     export = _verb(
         runs,
         "export",
-        "flows.commands.export:export_run",
-        "write the tables and plots of a finished benchmark to files",
+        "flows.commands.export:export_runs",
+        "write finished searches, sweeps and benchmarks to files",
     )
-    export.add_argument("id", help="run id")
+    export.add_argument("ids", nargs="+", metavar="RUN", help="run id")
+    export.add_argument(
+        "--to",
+        metavar="FOLDER",
+        help="folder for everything: one JSON and one Markdown file per run, and a folder of plots",
+    )
     export.add_argument(
         "--tables", metavar="FILE", help="JSON file to write, replaced if it is there"
     )
     export.add_argument("--plots", metavar="FOLDER", help="folder to draw the plots in")
+    compare = _verb(
+        runs,
+        "compare",
+        "flows.commands.export:compare_runs",
+        "finished runs beside each other: results by domain, single units across domains, "
+        "acceptance by drafter of a dense and a sparse benchmark; nothing is evaluated",
+    )
+    compare.add_argument("ids", nargs="+", metavar="RUN", help="run id")
+    compare.add_argument("--to", metavar="FOLDER", help="folder for joint tables and figures")
+    compare.add_argument(
+        "--name", default="comparison", help="stem of the files; default comparison"
+    )
     _verb(verbs, "sync", "flows.commands.store:sync", "send runs that MLflow missed to MLflow")
 
 

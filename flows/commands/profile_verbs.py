@@ -80,6 +80,17 @@ def _add_documents(profiles: argparse._SubParsersAction[ArgumentParser]) -> None
     )
     _add_id(export)
     export.add_argument("--to", metavar="FILE", help="file to write; default standard output")
+    mapping = add_verb(
+        profiles,
+        "map",
+        f"{_MODULE}:domain_map",
+        "what every domain of a target and drafter skips, as one JSON file for a server without "
+        "a database",
+    )
+    mapping.add_argument("--target", required=True, help="model reference or identity")
+    mapping.add_argument("--drafter", required=True, help="method or method:option=value,..")
+    mapping.add_argument("--dtype", help="needed where profiles of several types are active")
+    mapping.add_argument("--to", metavar="FILE", help="file to write; default standard output")
     importing = add_verb(
         profiles,
         "import",

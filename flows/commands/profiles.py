@@ -6,10 +6,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from pydantic import BaseModel
 from rich.console import Group, RenderableType
 from rich.pretty import Pretty
 from rich.text import Text
 
+from db import domain_maps
 from db.documents import export_document, read_document
 from db.profile_diff import diff_profiles
 from db.repositories.profile_moves import unknown_profile
@@ -121,13 +123,22 @@ def export(args: Namespace) -> int:
     if args.to is None:
         emit(args, document, lambda: Text(document.model_dump_json(indent=1)))
         return 0
-    path = Path(args.to).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f"{path.suffix}.part")
-    temporary.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    path = _write(args.to, document)
     answer = {"file": str(path), "content_hash": document.content_hash}
     emit(args, answer, lambda: Text(f"{path}: profile {args.id}, {document.content_hash[:12]}"))
+    return 0
+
+
+def domain_map(args: Namespace) -> int:
+    """Write what every domain of a target and drafter skips, for a server without a database."""
+    with _open_store() as store:
+        document = domain_maps.domain_map(store, args.target, args.drafter, args.dtype)
+    if args.to is None:
+        emit(args, document, lambda: Text(document.model_dump_json(indent=1)))
+        return 0
+    path = _write(args.to, document)
+    answer = {"file": str(path), "domains": list(document.domains)}
+    emit(args, answer, lambda: Text(f"{path}: {', '.join(document.domains)}"))
     return 0
 
 
@@ -159,6 +170,16 @@ def _stored(store: Store, profile_id: int) -> SkipProfile:
     if profile is None:
         raise unknown_profile(profile_id)
     return profile
+
+
+def _write(file: str, document: BaseModel) -> Path:
+    """Write a document by temporary name and rename; a server may be reading the file."""
+    path = Path(file).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f"{path.suffix}.part")
+    temporary.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return path
 
 
 def _read(file: str) -> str:

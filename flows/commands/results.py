@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.pretty import Pretty
@@ -15,9 +13,10 @@ from flows.report import links, render
 from flows.services.state import running_state
 from flows.sweep_tables import render_sweep
 from specdec_core.config.settings import Settings
-from tasks.benchmark_report import BenchmarkReport
+from specdec_core.errors import ConfigError
 from tasks.report import SearchReport
-from tasks.sweep_report import SweepKind, SweepReport
+from tasks.stored import read_report
+from tasks.sweep_report import SweepReport
 
 
 def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
@@ -34,14 +33,11 @@ def find_run(settings: Settings, flow_run_id: str) -> RunRecord | None:
 def render_run(settings: Settings, run: RunRecord) -> RenderableType:
     """Return the result of a finished run for the terminal, unformatted if its shape is unknown."""
     try:
-        if run.kind == "tss-search":
-            report = SearchReport.model_validate(run.summary)
-            found = links(report, running_state(settings.home_dir), run.flow_run_id)
-            return render(report, found)
-        if run.kind in get_args(SweepKind):
-            return render_sweep(SweepReport.model_validate(run.summary))
         if run.kind == "calibrate":
             return render_calibration(CalibrationRecord.model_validate(run.summary))
-        return render_benchmark(BenchmarkReport.model_validate(run.summary))
-    except ValidationError:
+        report = read_report(run)
+    except (ConfigError, ValidationError):
         return Pretty(run.summary)
+    if isinstance(report, SearchReport):
+        return render(report, links(report, running_state(settings.home_dir), run.flow_run_id))
+    return render_sweep(report) if isinstance(report, SweepReport) else render_benchmark(report)

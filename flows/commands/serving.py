@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from typing import Any
@@ -43,11 +44,19 @@ def generate(args: Namespace) -> int:
 
 
 def serve(args: Namespace) -> int:
-    """Serve one target by OpenAI's completions API until it is interrupted."""
+    """Serve one target by OpenAI's completions API until it is interrupted.
+
+    With ``--json`` one line says that it is ready, and where.
+    """
     config = build_config(ServeConfig, {}, given_flags(args, ServeConfig))
     from tasks.serving.run import run_server  # loads torch
 
-    run_server(config, Settings(), note)
+    def tell(document: dict[str, object]) -> None:
+        if args.json:
+            args.out.write(json.dumps(document) + "\n")
+            args.out.flush()
+
+    run_server(config, Settings(), note, tell)
     return 0
 
 
@@ -69,5 +78,7 @@ def _summary(answer: dict[str, Any]) -> str:
     if answer["acceptance_length"] is not None:
         parts.append(f"acceptance length {answer['acceptance_length']:.2f}")
     skipped = f"skips {answer['skip']}" if answer["skip"] else "dense"
+    if answer["prefill"] == "dense":
+        skipped += " after dense prefill"
     domain = answer["domain"] or "none"
     return f"{', '.join(parts)}; {skipped}: {answer['why']} (domain {domain})"

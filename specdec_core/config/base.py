@@ -29,6 +29,11 @@ class DrafterOptions(Record):
         return False
 
     @property
+    def max_path(self) -> int | None:
+        """Most draft tokens on one path of a proposal; None where only the output bounds it."""
+        return None
+
+    @property
     def is_synthetic(self) -> bool:
         """Whether acceptance is made up, to study cost: figures are no method's result."""
         return False

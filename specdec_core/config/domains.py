@@ -51,6 +51,9 @@ _SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 DOMAINS: tuple[str, ...] = tuple(_SEARCH_DEFAULTS)
 
+# Short prompts and a metric, so that a negative control is cheap and can tell harm.
+_CONTROL, _CONTROL_OF_CONTROL = "qa", "translation"
+
 
 def check_domain(domain: str, suite: str | None = None) -> str:
     """Return `domain` if it is one of ours; a suite of the user's own may name one of its own.
@@ -73,7 +76,10 @@ def search_defaults(domain: str, suite: str | None = None) -> dict[str, Any]:
     Raises:
         ConfigError: for an unknown domain.
     """
-    return {"domain": check_domain(domain, suite), **_SEARCH_DEFAULTS.get(domain, {})}
+    if check_domain(domain, suite) not in _SEARCH_DEFAULTS:
+        return {"domain": domain}
+    control = _CONTROL if domain != _CONTROL else _CONTROL_OF_CONTROL
+    return {"domain": domain, "control": control, **_SEARCH_DEFAULTS[domain]}
 
 
 def search_config(domain: str, given: Mapping[str, Any] | None = None) -> SearchConfig:

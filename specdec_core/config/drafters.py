@@ -25,6 +25,11 @@ class NoDrafter(DrafterOptions):
         """Always: there is nothing to repeat."""
         return True
 
+    @property
+    def max_path(self) -> int:
+        """Nothing is drafted."""
+        return 0
+
 
 class PromptLookup(DrafterOptions):
     """Continue the most recent earlier occurrence of the last n-gram (prompt lookup decoding)."""
@@ -38,6 +43,11 @@ class PromptLookup(DrafterOptions):
     def is_replayable(self) -> bool:
         """Always: it looks at the sequence alone."""
         return True
+
+    @property
+    def max_path(self) -> int:
+        """Tokens of the longest continuation."""
+        return self.num_tokens
 
 
 class TokenRecycling(DrafterOptions):
@@ -66,6 +76,11 @@ class TokenRecycling(DrafterOptions):
     def is_replayable(self) -> bool:
         """Where it learns from the accepted path alone."""
         return self.update == "path"
+
+    @property
+    def max_path(self) -> int:
+        """Levels of the tree."""
+        return self.max_depth
 
 
 DrafterConfig = Annotated[

@@ -19,6 +19,11 @@ _LOCATION_FIELDS = {"target", "suite", "device"}
 
 
 EvaluationMode = Literal["replay", "decode", "loss"]
+Prefill = Literal["sparse", "dense"]
+PREFILL_HELP = (
+    "'sparse' reads the prompt without what is skipped, as the paper does; 'dense' reads it with "
+    "the whole target and skips in decoding alone, which keeps every layer's cache"
+)
 
 
 class EvaluationRequest(Record):
@@ -34,6 +39,7 @@ class EvaluationRequest(Record):
         "hardware says which ran",
     )
     skip: str = Field("", description="canonical skip set, empty for dense")
+    prefill: Prefill = Field("sparse", description=PREFILL_HELP)
     drafter: DrafterConfig
     drafter_data: str = Field(
         "", description="content hash of what the drafter reads, such as a datastore; '' for none"
@@ -71,6 +77,9 @@ class EvaluationRequest(Record):
     def key(self) -> str:
         """Hex SHA-256 over every field that determines the result, locations left out."""
         content = self.model_dump(mode="json", exclude=_LOCATION_FIELDS)
+        # Where nothing is skipped both ways are one, and older keys know no other.
+        if self.prefill == "sparse" or not self.skip:
+            del content["prefill"]
         for name in self.drafter.places:
             del content["drafter"][name]
         return hashlib.sha256(

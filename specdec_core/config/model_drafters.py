@@ -56,6 +56,11 @@ class DraftModel(DrafterOptions):
     state_scope: PromptScope = "prompt"
 
     @property
+    def max_path(self) -> int:
+        """Tokens of the longest chain."""
+        return self.gamma
+
+    @property
     def draws_candidates(self) -> bool:
         """Where they are drawn rather than chosen."""
         return self.draft == "sample"
@@ -132,6 +137,11 @@ class DraftTree(DrafterOptions):
         return (self.top_k or _DYNAMIC_TOP_K,) * (depth + 1)
 
     @property
+    def max_path(self) -> int:
+        """Levels of the tree."""
+        return len(self.levels)
+
+    @property
     def width(self) -> int | None:
         """Most nodes run per level, None for all."""
         return None if self.shape == "static" else self.top_k or _DYNAMIC_TOP_K
@@ -167,6 +177,11 @@ class LayerSkip(DrafterOptions):
         return str(skip)
 
     @property
+    def max_path(self) -> int:
+        """Tokens of the longest chain."""
+        return self.gamma
+
+    @property
     def draws_candidates(self) -> bool:
         """Where they are drawn rather than chosen."""
         return self.draft == "sample"
@@ -199,3 +214,8 @@ class Synthetic(DrafterOptions):
     def is_synthetic(self) -> bool:
         """Always: its acceptance says nothing about any drafter."""
         return True
+
+    @property
+    def max_path(self) -> int:
+        """Tokens of the chain."""
+        return len(self.acceptance)

@@ -103,6 +103,12 @@ class SuffixAutomaton(DrafterOptions):
         """Where the fallback, if any, learns from the accepted path alone."""
         return self.fallback == "none" or self.update == "path"
 
+    @property
+    def max_path(self) -> int:
+        """Tokens of the longest continuation, or levels of the fallback's tree."""
+        fallback = 0 if self.fallback == "none" else self.fallback_depth
+        return max(self.num_tokens, fallback)
+
 
 class BackoffTree(DrafterOptions):
     """Likeliest paths of a back-off model over the context's n-grams and the target's rankings."""
@@ -131,6 +137,11 @@ class BackoffTree(DrafterOptions):
     def is_replayable(self) -> bool:
         """Always: it learns from committed tokens and the rankings after them."""
         return True
+
+    @property
+    def max_path(self) -> int:
+        """All nodes of the tree in one path."""
+        return self.num_nodes
 
 
 class Rest(DrafterOptions):
@@ -161,3 +172,8 @@ class Rest(DrafterOptions):
     def is_replayable(self) -> bool:
         """Always: it looks at the sequence and a fixed datastore."""
         return True
+
+    @property
+    def max_path(self) -> int:
+        """Tokens of the longest continuation."""
+        return self.num_tokens

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.dtype import DTYPE_HELP
+from specdec_core.config.evaluation import PREFILL_HELP, Prefill
 from specdec_core.config.sampling import format_sampling, parse_sampling
 from specdec_core.skip import SkipConfig
 
@@ -37,6 +38,7 @@ class ServingConfig(Record):
     skip: str | None = Field(
         None, description="skip set tried by hand in place of any profile, such as '3,m7,a12'"
     )
+    prefill: Prefill = Field("sparse", description=f"with a skip set by hand: {PREFILL_HELP}")
     protected_layers: tuple[int, ...] = Field(
         (), description="0-based layers that no profile may touch"
     )
@@ -56,6 +58,15 @@ class ServingConfig(Record):
     @classmethod
     def _canonical_skip(cls, text: str | None) -> str | None:
         return None if text is None else str(SkipConfig.parse(text))
+
+    @model_validator(mode="after")
+    def _prefill_is_used(self) -> Self:
+        if self.prefill == "dense" and not self.skip:
+            raise ValueError(
+                "prefill dense goes with a skip set given by hand, profiles say themselves how "
+                "prompts are read: give skip, or leave prefill out"
+            )
+        return self
 
     @property
     def asked_domain(self) -> str | None:

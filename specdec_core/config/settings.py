@@ -49,8 +49,16 @@ class Settings(BaseSettings):
     )
     device: str = Field("auto", description="'auto', 'cpu' or 'cuda[:n]'")
     dtype: str = Field("auto", description=DTYPE_HELP)
+    prompt_states_gib: float = Field(
+        2.0,
+        ge=0.0,
+        description="most memory in which a worker keeps what prompts became, for the next skip "
+        "set to share, GiB; 0 shares nothing",
+    )
     native: bool = Field(
-        True, description="compile own kernels where the processor has AVX-512 bfloat16"
+        True,
+        description="compile own kernels where the processor has AVX-512 bfloat16, and capture "
+        "forward passes on CUDA",
     )
     host: str = Field("127.0.0.1", description="address the services listen on")
     api_port: int = Field(8000, ge=1, le=65535)

@@ -29,6 +29,11 @@ class Lookahead(DrafterOptions):
     )
     state_scope: Literal["prompt"] = Field("prompt", description="what is remembered")
 
+    @property
+    def max_path(self) -> int:
+        """Guessed tokens of an n-gram."""
+        return self.ngram - 1
+
 
 class SelfDraft(DrafterOptions):
     """N-grams of draft branches behind random snippets, of the context and of a corpus."""

@@ -16,7 +16,7 @@ from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.drafter import CacheBorrower, Drafter, StepOutcome
 from specdec_core.decoding.proposal import Proposal
 from specdec_core.decoding.ranking import TopRows, select_rows, top_rows
-from specdec_core.decoding.request import check_request, check_seeds
+from specdec_core.decoding.request import check_lengths, check_request, check_seeds
 from specdec_core.decoding.sequence import (
     CommitListener,
     Generation,
@@ -33,7 +33,7 @@ from specdec_core.decoding.target import CacheT, PrefixT, TargetView
 from specdec_core.decoding.timing import PhaseTimer
 from specdec_core.decoding.verification.batch import BatchVerifier
 from specdec_core.decoding.verification.rule import Verdict
-from specdec_core.errors import CacheDesyncError, SearchCancelledError
+from specdec_core.errors import SearchCancelledError
 
 _GREEDY = Sampling()
 
@@ -178,6 +178,7 @@ class _Batch(Generic[CacheT, PrefixT]):
             told = prefill_outcome(last, committed, row, top_k=needs.top_k, hidden=hidden)
             outcomes.append(told)
         self._timer.lap("prefill")
+        self._timer.split()
         self._finish_step(outcomes)
 
     def step(self) -> None:
@@ -194,7 +195,11 @@ class _Batch(Generic[CacheT, PrefixT]):
         outcomes = self._verify(proposals, logits)
         self._timer.lap("verify")
         self._cache.commit([outcome.path for outcome in outcomes])
+        stepped = self.active
         self._finish_step(outcomes)
+        seconds = self._timer.split()
+        for state in stepped:
+            state.step_seconds.append(seconds)
 
     def _verify(self, proposals: Sequence[Proposal], logits: torch.Tensor) -> list[StepOutcome]:
         """Extend every output by what its tree and the target agree on, and its bonus token."""
@@ -274,25 +279,16 @@ class _Batch(Generic[CacheT, PrefixT]):
     def _finish_step(self, outcomes: Sequence[StepOutcome]) -> None:
         """Check the cache, drop finished requests from the batch, and tell the drafters."""
         states = self.active
-        _check_lengths(self._cache.lengths, states)
+        check_lengths(self._cache.lengths, states)
         unfinished = [i for i, state in enumerate(states) if state.finish_reason is None]
         self.active = [states[i] for i in unfinished]
         if 0 < len(unfinished) < len(states):
             self._cache.keep(unfinished)
-            _check_lengths(self._cache.lengths, self.active)
+            check_lengths(self._cache.lengths, self.active)
         self._timer.lap("commit")
         for state, outcome in zip(states, outcomes, strict=True):
             state.drafter.observe(outcome)
         self._timer.lap("draft")
-
-
-def _check_lengths(lengths: Sequence[int], states: Sequence[SequenceState]) -> None:
-    expected = [len(state.tokens) - 1 for state in states]
-    if list(lengths) != expected:
-        raise CacheDesyncError(
-            f"the cache holds {list(lengths)} rows per sequence, but {expected} tokens before the "
-            "last are committed: its commit or keep did not do what it was told"
-        )
 
 
 def _raise_if_stopped(should_stop: Callable[[], bool] | None) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from specdec_core.config.sampling import Sampling
 from specdec_core.decoding.drafter import Drafter
-from specdec_core.decoding.sequence import StopRules
+from specdec_core.decoding.sequence import SequenceState, StopRules
 from specdec_core.decoding.target import CacheT, PrefixT, TargetView
-from specdec_core.errors import ConfigError
+from specdec_core.errors import CacheDesyncError, ConfigError
 
 
 def check_request(
@@ -65,6 +65,20 @@ def _check_needs(drafter: Drafter) -> None:
         raise ConfigError(
             f"drafter {name} needs rankings (rows={needs.rows}, {needs.max_drafting} drafting "
             f"nodes) of {needs.top_k} ids: ask for top_k of at least 1"
+        )
+
+
+def check_lengths(lengths: Sequence[int], states: Sequence[SequenceState]) -> None:
+    """Check that the cache holds the rows of everything before each last committed token.
+
+    Raises:
+        CacheDesyncError: if it does not.
+    """
+    expected = [len(state.tokens) - 1 for state in states]
+    if list(lengths) != expected:
+        raise CacheDesyncError(
+            f"the cache holds {list(lengths)} rows per sequence, but {expected} tokens before the "
+            "last are committed: its commit or keep did not do what it was told"
         )
 
 

@@ -34,6 +34,7 @@ class Generation:
             sampled with the noise added that decides; empty if not recorded.
         phases: Seconds of the whole batch this request was part of, the same for all of it.
         is_sampled: Whether tokens were drawn, so that they need not be among those ranked best.
+        step_seconds: Seconds of every step of the trace, those of the whole batch.
     """
 
     token_ids: tuple[int, ...]
@@ -43,6 +44,7 @@ class Generation:
     gaps: tuple[float, ...] = ()
     phases: PhaseSeconds = field(default_factory=PhaseSeconds)
     is_sampled: bool = False
+    step_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class SequenceState:
     trace: TraceBuilder = field(default_factory=TraceBuilder)
     top_k: list[tuple[int, ...]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     on_commit: Callable[[tuple[int, ...]], None] | None = None
 
@@ -225,6 +228,7 @@ class SequenceState:
             gaps=tuple(self.gaps),
             phases=phases,
             is_sampled=is_sampled,
+            step_seconds=tuple(self.step_seconds),
         )
 
 

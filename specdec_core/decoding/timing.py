@@ -27,13 +27,19 @@ class PhaseTimer:
         self._clock = clock
         self._synchronize = synchronize
         self._seconds: dict[Phase, float] = {}
-        self._last = self._read()
+        self._last = self._split = self._read()
 
     def lap(self, phase: Phase) -> None:
         """Count the time since the previous lap as `phase`."""
         now = self._read()
         self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
         self._last = now
+
+    def split(self) -> float:
+        """Return the seconds from the previous split to the newest lap, without another reading."""
+        seconds = self._last - self._split
+        self._split = self._last
+        return seconds
 
     @property
     def seconds(self) -> PhaseSeconds:

@@ -33,20 +33,17 @@ class KVCache:
 
     @classmethod
     def allocate(
-        cls,
-        *,
-        num_slots: int,
-        batch_size: int,
-        num_kv_heads: int,
-        capacity: int,
-        head_dim: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        cls, shape: tuple[int, int, int, int, int, int], dtype: torch.dtype, device: torch.device
     ) -> KVCache:
-        """Return an empty cache of `capacity` rows per sequence, pending rows included."""
-        shape = (2, num_slots, batch_size, num_kv_heads, capacity, head_dim)
+        """Return an empty cache with a buffer of its own.
+
+        Args:
+            shape: As in the layout above; its capacity includes pending rows.
+            dtype: The model's.
+            device: The model's.
+        """
         # Zeros, not uninitialised memory: masked rows still enter products, and 0 * NaN is NaN.
-        return cls(torch.zeros(shape, dtype=dtype, device=device), [0] * batch_size)
+        return cls(torch.zeros(shape, dtype=dtype, device=device), [0] * shape[2])
 
     @property
     def batch_size(self) -> int:
@@ -104,16 +101,7 @@ class KVCache:
         return self._total
 
     def write(self, slot: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the pass's rows and return all rows its queries may look at.
-
-        Args:
-            slot: Attention slot of the sparse view.
-            keys: ``[B, N, H_kv, d]``, already rotated.
-            values: ``[B, N, H_kv, d]``.
-
-        Returns:
-            Keys and values, ``[B, H_kv, total, d]`` each.
-        """
+        """Store the pass's rows and return all rows its queries may look at; see `RowStore`."""
         width = keys.shape[1]
         for buffer, new in ((self.buffer[0, slot], keys), (self.buffer[1, slot], values)):
             if self._rows is None:
@@ -126,6 +114,14 @@ class KVCache:
             self.buffer[0, slot, :, :, : self._total],
             self.buffer[1, slot, :, :, : self._total],
         )
+
+    def written(self, slot: int) -> Tensor:
+        """Rows of the last pass in one slot, ``[2, B, H_kv, N, d]``, sharing their storage.
+
+        Its sequences must have begun it with equally many rows.
+        """
+        assert self._rows is None
+        return self.buffer[:, slot, :, :, self.starts[0] : self._total]
 
     def commit(self, paths: Sequence[Sequence[int]]) -> None:
         """Keep one root path of the pending nodes per sequence and drop the others.

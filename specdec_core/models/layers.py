@@ -9,15 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specdec_core.models.architecture import Architecture
-from specdec_core.models.cache import KVCache
 from specdec_core.models.linear import GatedLinear, Linear, Storage
 from specdec_core.models.weights import TensorSource
+
+
+class RowStore(Protocol):
+    """Where the layers of a pass put their keys and values: `KVCache`, or a captured pass."""
+
+    def write(self, slot: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the pass's rows and return all rows its queries may look at.
+
+        Args:
+            slot: Attention slot of the sparse view.
+            keys: ``[B, N, H_kv, d]``, already rotated.
+            values: ``[B, N, H_kv, d]``.
+
+        Returns:
+            Keys and values, ``[B, H_kv, total, d]`` each.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +42,12 @@ class PassState:
     """What all layers of one forward pass share.
 
     Args:
-        cache: Cache the pass writes to.
+        cache: What the pass writes to.
         masks: Additive mask ``[B, 1, G * N, total]`` by window, None where all is visible.
         rotary: Cosine and signed sine ``[B, N, 1, d]`` by rotary key.
     """
 
-    cache: KVCache
+    cache: RowStore
     masks: dict[int | None, Tensor | None]
     rotary: dict[str | None, tuple[Tensor, Tensor]]
 

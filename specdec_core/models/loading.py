@@ -13,6 +13,7 @@ from specdec_core.config.dtype import ComputeType, DType, compute_type, has_int8
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import read_architecture
+from specdec_core.models.graphs import Capture, cuda_capture
 from specdec_core.models.native.build import find_kernels
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.target import Target
@@ -67,8 +68,8 @@ def load_target(
         dtype: One of `DType`; weights are converted to it, and rounded to 8 bits if it says so.
             That takes less than loading them does, so nothing is cached.
         device: ``cpu``, ``cuda`` or ``cuda:n``.
-        settings: Whether own kernels may run and where they are kept; None for those of this
-            process.
+        settings: Whether own kernels and captured passes may run, and where the former are kept;
+            None for those of this process.
 
     Raises:
         ConfigError: if weights and configuration do not fit each other, or the tokenizer or the
@@ -90,9 +91,16 @@ def load_target(
             kind=model.kind,
             tokenizer=tokenizer,
             kernels=find_kernels(settings),
+            capture=_find_capture(settings, place),
         )
         tensors.refuse_unread()
     return target
+
+
+def _find_capture(settings: Settings | None, device: torch.device) -> Capture | None:
+    """Return what captures passes on `device`; None where nothing can or it is turned off."""
+    is_wanted = (settings or Settings()).native
+    return cuda_capture(device) if is_wanted and device.type == "cuda" else None
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

@@ -57,3 +57,8 @@ def _padded(sequences: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence
     return ids
+
+
+def in_parts(tokens: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
+    """Return the passes of at most `most` tokens that one sequence alone takes."""
+    return tuple(tuple(tokens[start : start + most]) for start in range(0, len(tokens), most))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,10 +36,15 @@ class RotaryTable:
 
         Positions past the model's context are computed as well; refusing them is the caller's job.
         """
-        tables = zip(self.keys, self.tables(last), strict=True)
+        return self.gather(self.tables(last), positions)
+
+    def gather(
+        self, tables: Sequence[tuple[Tensor, Tensor]], positions: Tensor
+    ) -> dict[str | None, tuple[Tensor, Tensor]]:
+        """Return rows of `tables`, which `tables` returned, as `at` does."""
         return {
             key: (cos[positions].unsqueeze(2), sin[positions].unsqueeze(2))
-            for key, (cos, sin) in tables
+            for key, (cos, sin) in zip(self.keys, tables, strict=True)
         }
 
     def tables(self, last: int) -> list[tuple[Tensor, Tensor]]:

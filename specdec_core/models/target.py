@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from specdec_core.config.evaluation import Prefill
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import Architecture
+from specdec_core.models.graphs import Capture
 from specdec_core.models.layers import MLP, Attention, final_norm
 from specdec_core.models.linear import Linear, Storage
 from specdec_core.models.native.build import Kernels
 from specdec_core.models.native.engine import Engine, can_run
 from specdec_core.models.native.weights import Packer
+from specdec_core.models.prompt_states import PromptStates
 from specdec_core.models.rotary import RotaryTable
 from specdec_core.models.view import TargetView
 from specdec_core.models.weights import TensorSource
@@ -43,6 +46,7 @@ class Target:
         kind: ModelKind = "base",
         tokenizer: PreTrainedTokenizerBase | None = None,
         kernels: Kernels | None = None,
+        capture: Capture | None = None,
     ) -> None:
         self.arch, self.identity, self.kind = arch, identity, kind
         self.dtype, self.device = dtype, device
@@ -59,6 +63,7 @@ class Target:
         self.mlp = [MLP(arch, i, tensors, storage) for i in range(arch.num_layers)]
         self.final_norm = final_norm(arch, tensors)
         self.rotary = RotaryTable(arch, config, dtype, device)
+        self.capture = capture
         self.engine: Engine | None = None
         if packer is not None:
             self.engine = Engine(arch, packer.kernels, self.rotary, self.final_norm, self.head)
@@ -92,10 +97,21 @@ class Target:
             raise ConfigError("this target has no tokenizer: load it from a checkpoint folder")
         return self._tokenizer
 
-    def view(self, skip: SkipConfig | None = None) -> TargetView:
+    def view(
+        self,
+        skip: SkipConfig | None = None,
+        *,
+        prefill: Prefill = "sparse",
+        states: PromptStates | None = None,
+    ) -> TargetView:
         """Return the target without the units of `skip`, sharing every weight.
+
+        Args:
+            skip: What is left out; None for nothing.
+            prefill: Whether prompts are read without it, too, or by the whole target.
+            states: What earlier prompts of this target became, where views are to share it.
 
         Raises:
             ConfigError: if a unit does not exist in this target.
         """
-        return TargetView(self, skip or SkipConfig())
+        return TargetView(self, skip or SkipConfig(), prefill=prefill, states=states)

@@ -10,6 +10,7 @@ import torch
 from specdec_core.config.dtype import has_int8_weights
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import architecture_of
+from specdec_core.models.graphs import Capture
 from specdec_core.models.loading import torch_dtype
 from specdec_core.models.target import Target
 
@@ -70,9 +71,22 @@ def tiny_library_model(
 
 
 def tiny_target(
-    family: str, *, dtype: str = "float64", device: str = "cpu", **options: Any
+    family: str,
+    *,
+    dtype: str = "float64",
+    device: str = "cpu",
+    capture: Capture | None = None,
+    **options: Any,
 ) -> Target:
-    """Return a tiny target with the weights of `tiny_library_model` of the same options."""
+    """Return a tiny target with the weights of `tiny_library_model` of the same options.
+
+    Args:
+        family: One of `FAMILIES`.
+        dtype: One of `DType`.
+        device: Where it lives.
+        capture: Captures its passes; None runs each anew.
+        options: Of the library model.
+    """
     model = tiny_library_model(family, dtype=dtype, **options)
     place = torch.device(device)
     return Target(
@@ -83,6 +97,7 @@ def tiny_target(
         device=place,
         identity=f"tiny {family} {options}",
         has_int8_weights=has_int8_weights(dtype),
+        capture=capture,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from specdec_core.errors import ConfigError
@@ -25,6 +26,22 @@ def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
             list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
     )
+
+
+def token_ends(
+    tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: str
+) -> tuple[int, ...]:
+    """Return how many characters of `text`, what the ids decode to, each token completes.
+
+    Grows from token to token and ends with the length of `text`. A character that several tokens
+    make belongs to the last of them; tokens that write nothing repeat the end before them.
+    """
+    ends = [0]
+    for size in range(1, len(token_ids)):
+        part = decode_text(tokenizer, token_ids[:size])
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(part, text)))  # noqa: B905 - the shorter one ends it
+        ends.append(max(ends[-1], shared))
+    return (*ends[1:], len(text)) if token_ids else ()
 
 
 def check_same_tokenizer(

@@ -47,6 +47,7 @@ def advice(outcome: SearchOutcome, context: SearchContext) -> tuple[str, ...]:
     if context.strategy == "tss":
         sentences += _looser(outcome)
     sentences += _more_items(context)
+    sentences += _shrunk(outcome, context)
     sentences += _elsewhere(outcome, context)
     return tuple(sentences)
 
@@ -167,6 +168,31 @@ def _more_items(context: SearchContext) -> list[str]:
         factor = math.sqrt(more / context.num_selection)
         return [f"{sentence}; {more} items would narrow this about {factor:.1f}-fold."]
     return [f"{sentence}; use a larger suite, this one has {context.num_available} items."]
+
+
+def shrunk_gain(gain: float, low: float, high: float) -> float:
+    """Shrink a measured gain towards 0, the more the wider its 95 % interval is.
+
+    `gain` x (1 - s^2 / gain^2) with the standard error s = (high - low) / 3.92, and 0 where s is
+    the larger of the two.
+
+    Source: James and Stein 1961, the positive part of the estimator, for one figure; as a guard
+    against choosing the luckiest of many sets it is ours.
+    """
+    error = (high - low) / 3.92
+    return gain * max(0.0, 1.0 - (error / gain) ** 2) if gain else 0.0
+
+
+def _shrunk(outcome: SearchOutcome, context: SearchContext) -> list[str]:
+    """What is left of the answer's gain where its interval reaches dense."""
+    answer, interval = outcome.answer, context.metric_interval
+    if not answer.skip.units or interval is None or not interval[0] <= 0.0 <= interval[1]:
+        return []
+    rest = shrunk_gain(answer.gain_metric, *interval)
+    return [
+        f"Shrunk towards dense by the width of that interval, the metric change of {answer.skip} "
+        f"is {rest:+.1%} instead of {answer.gain_metric:+.1%}: expect that of other items."
+    ]
 
 
 def _elsewhere(outcome: SearchOutcome, context: SearchContext) -> list[str]:

@@ -58,8 +58,13 @@ class ScoreBook:
 
     def ranked(self, skip: SkipConfig) -> Ranked:
         """Return a scored configuration with gains over dense, which must be scored too."""
-        score, dense = self._told[skip], self._told[DENSE]
+        score = self._told[skip]
         assert isinstance(score, Score)
+        return self.ranked_with(skip, score)
+
+    def ranked_with(self, skip: SkipConfig, score: Score) -> Ranked:
+        """Return a configuration as if `score` were its own; dense must be scored."""
+        dense = self._told[DENSE]
         assert isinstance(dense, Score)
         gains = relative_gains((score.acceptance, score.metric), (dense.acceptance, dense.metric))
         has_metric = dense.metric is not None

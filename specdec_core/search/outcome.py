@@ -24,6 +24,26 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreBounds:
+    """Between which scores the whole evaluation of one skip set will lie."""
+
+    num_done: int
+    """Items decoded so far."""
+    num_items: int
+    low: Score
+    high: Score
+
+    @property
+    def text(self) -> str:
+        """For people: how far it came and what it could still have reached."""
+        metric = "" if self.high.metric is None else f", metric {self.high.metric:.4f}"
+        return (
+            f"after {self.num_done} of {self.num_items} items, at most acceptance "
+            f"{self.high.acceptance:.3f}{metric}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """Language-modelling loss of one configuration on the selection items."""
 
@@ -83,6 +103,8 @@ class Level:
     failed: tuple[tuple[SkipConfig, str], ...] = ()
     losses: tuple[tuple[SkipConfig, float], ...] = ()
     """Sets of which only the loss was asked, nats per token, lowest first."""
+    dropped: tuple[tuple[SkipConfig, ScoreBounds], ...] = ()
+    """Sets left unfinished once it was certain that they change nothing."""
 
     @property
     def frontier(self) -> tuple[Ranked, ...]:
@@ -113,7 +135,8 @@ class SearchOutcome:
     pool: tuple[Ranked, ...]
     levels: tuple[Level, ...]
     evaluated: int
-    """Configurations scored, or whose loss was taken, the dense target not counted."""
+    """Configurations scored, or whose loss was taken; neither the dense target nor sets that were
+    dropped unfinished are counted."""
     stop_reason: StopReason
     draws: tuple[DrawStatistics, ...] = ()
     """By size, where sets were drawn at random."""
@@ -122,6 +145,11 @@ class SearchOutcome:
     def failed(self) -> tuple[tuple[SkipConfig, str], ...]:
         """Every configuration that could not be scored, with its reason."""
         return tuple(failure for level in self.levels for failure in level.failed)
+
+    @property
+    def dropped(self) -> tuple[tuple[SkipConfig, ScoreBounds], ...]:
+        """Every set that was left unfinished, with what it could still have reached."""
+        return tuple(dropped for level in self.levels for dropped in level.dropped)
 
     @property
     def members(self) -> tuple[Ranked, ...]:

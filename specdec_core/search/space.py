@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from specdec_core.config.layers import parse_layers
 from specdec_core.config.search import UnitChoice
 from specdec_core.errors import ConfigError
 from specdec_core.search.outcome import half_count
@@ -19,28 +20,57 @@ KINDS: dict[UnitChoice, tuple[UnitKind, ...]] = {
 }
 
 
-def candidates(units: UnitChoice, num_layers: int, protect_ends: bool) -> tuple[SkipUnit, ...]:
+def candidates(
+    units: UnitChoice,
+    num_layers: int,
+    protect_ends: bool,
+    *,
+    only: str = "",
+    protected: str = "",
+) -> tuple[SkipUnit, ...]:
     """Return every unit the search may skip, by layer, then block, attention, MLP.
+
+    What is protected is never skipped, whatever else names it.
 
     Args:
         units: Which parts of a layer may be skipped.
         num_layers: Transformer layers of the target, numbered from 0.
         protect_ends: Whether the first and the last layer are left alone.
+        only: Layers that may be skipped, such as ``1-10,14``; empty for all.
+        protected: Layers that may not, in the same form.
 
     Raises:
-        ConfigError: if nothing is left to skip.
+        ConfigError: if a layer does not exist, or nothing is left to skip.
 
     Source: TSS (whole blocks; no reported set holds the first or last layer). Halves of a layer
     are an extension of ours.
     """
-    layers = range(1, num_layers - 1) if protect_ends else range(num_layers)
+    chosen = _existing("candidates", only, num_layers) or frozenset(range(num_layers))
+    kept = _existing("protected", protected, num_layers)
+    if protect_ends:
+        kept |= {0, num_layers - 1}
+    layers = sorted(chosen - kept)
     found = tuple(SkipUnit(layer, kind) for layer in layers for kind in KINDS[units])
     if not found or num_layers < 2:
         raise ConfigError(
             f"a target of {num_layers} layers leaves nothing to skip with units={units!r}, "
-            f"protect_ends={protect_ends}: pass protect_ends=false or use a deeper target"
+            f"candidates={only or 'all'}, protected={protected or 'none'}, "
+            f"protect_ends={protect_ends}: name other layers, pass protect_ends=false or use a "
+            "deeper target"
         )
     return found
+
+
+def _existing(what: str, text: str, num_layers: int) -> frozenset[int]:
+    """Return the layers that `text` names, all of which the target must have."""
+    layers = parse_layers(text)
+    beyond = sorted(layer for layer in layers if layer >= num_layers)
+    if beyond:
+        raise ConfigError(
+            f"{what}={text} names layers {', '.join(map(str, beyond))}, but the target has "
+            f"{num_layers}, numbered 0 to {num_layers - 1}"
+        )
+    return layers
 
 
 def check_candidates(units: Sequence[SkipUnit]) -> tuple[SkipUnit, ...]:

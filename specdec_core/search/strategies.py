@@ -49,12 +49,24 @@ def make_strategy(
         return GmSkipSearch(units, depth=config.depth, objective=weighing)
     if config.strategy == "random":
         return RandomSearch(units, depth=config.depth, num_draws=config.num_draws, seed=config.seed)
-    objective = _objective(config, step_model)
-    return TssSearch(units, beam=config.beam, depth=config.depth, objective=objective)
+    objective = make_objective(config, step_model)
+    return TssSearch(
+        units,
+        beam=config.beam,
+        depth=config.depth,
+        objective=objective,
+        # Sets that are dropped for others should come after them; else neighbours in the model
+        # follow each other, which share more work.
+        asking="promise" if config.bound else "model",
+    )
 
 
-def _objective(config: SearchConfig, step_model: StepTimeModel | None) -> Objective:
-    """Return what the breadth searches maximise, each with the tolerances that go with it."""
+def make_objective(config: SearchConfig, step_model: StepTimeModel | None = None) -> Objective:
+    """Return what the breadth searches maximise, each with the tolerances that go with it.
+
+    Raises:
+        ConfigError: if ``throughput`` has no step times.
+    """
     if config.strategy == "accept-only":
         return AcceptanceGain(Tolerances(acceptance=config.epsilon_acceptance))
     only_metric = Tolerances(metric=config.epsilon_metric)

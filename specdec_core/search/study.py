@@ -7,11 +7,8 @@ ledger hears of it, and a configuration whose trial is already complete is not r
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +21,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from specdec_core.errors import StoreError
-from specdec_core.search.outcome import Failure, Score
+from specdec_core.search.outcome import Failure, Loss, Score, ScoreBounds
+from specdec_core.search.storage import engine_options, try_lock, without_password
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 
 logger = logging.getLogger(__name__)
@@ -57,6 +55,9 @@ class StudyLedger:
     _lock: TextIO | None = None
     _complete: set[str] = field(default_factory=set)
     _running: dict[str, optuna.Trial] = field(default_factory=dict)
+    _pruned: set[str] = field(default_factory=set)
+    _reopened: dict[str, tuple[SkipConfig, int]] = field(default_factory=dict)
+    """Sets that an earlier driver dropped and this one may finish."""
 
     @classmethod
     def open(
@@ -89,14 +90,14 @@ class StudyLedger:
         distributions: dict[str, BaseDistribution] = {
             str(unit): IntDistribution(0, 1) for unit in units
         }
-        lock = _try_lock(lock_path)
+        lock = try_lock(lock_path)
         if lock is None:
             logger.warning(
                 "study %s is being written by another search: this one leaves it alone", name
             )
             return cls(name, False, None, distributions, tuple(units))
         try:
-            with _storage_faults(f"{name} in {_without_password(url)}"):
+            with _storage_faults(f"{name} in {without_password(url)}"):
                 study = _open_study(url, name, space_hash, 2 if has_metric else 1)
                 for key, value in (attributes or {}).items():
                     study.set_user_attr(key, value)
@@ -108,9 +109,19 @@ class StudyLedger:
         return ledger
 
     def start(self, skip: SkipConfig, key: str, level: int) -> None:
-        """Open the trial of one configuration; nothing happens where it is complete or open."""
+        """Open the trial of one configuration; nothing happens where it is complete or open.
+
+        The trial of a set that was dropped before is left alone until the set is finished.
+        """
         if self._study is None or key in self._complete or key in self._running:
             return
+        if key in self._pruned:
+            self._reopened[key] = skip, level
+            return
+        self._open(skip, key, level)
+
+    def _open(self, skip: SkipConfig, key: str, level: int) -> None:
+        assert self._study is not None
         attributes = {"key": key, "skip": skip.label, "level": level}
         with _storage_faults(self.name):
             self._study.enqueue_trial(self._parameters(skip), user_attrs=attributes)
@@ -118,6 +129,9 @@ class StudyLedger:
 
     def finish(self, key: str, result: Score | Failure, seconds: float | None = None) -> None:
         """Close the trial of one configuration with its values, or as failed."""
+        if self._study is not None and key in self._reopened:
+            skip, level = self._reopened.pop(key)
+            self._open(skip, key, level)
         trial = self._running.pop(key, None)
         if self._study is None or trial is None:
             return
@@ -135,6 +149,60 @@ class StudyLedger:
                 values.append(result.metric)
             self._study.tell(trial, values)
         self._complete.add(key)
+
+    def add_loss(
+        self,
+        skip: SkipConfig,
+        key: str,
+        level: int,
+        result: Loss | Failure,
+        seconds: float | None = None,
+    ) -> None:
+        """Record a configuration of which only the loss was asked, once.
+
+        It has none of the study's objectives, so its trial counts as pruned, with the nats per
+        token as the attribute ``loss``; one that failed is a failed trial.
+        """
+        if self._study is None or key in self._pruned:
+            return
+        attributes: dict[str, Any] = {"key": key, "skip": skip.label, "level": level}
+        if isinstance(result, Loss):
+            attributes |= {"loss": result.nats, "seconds": seconds}
+        else:
+            attributes["reason"] = result.reason[:1000]
+        trial = optuna.trial.create_trial(
+            state=TrialState.PRUNED if isinstance(result, Loss) else TrialState.FAIL,
+            params=self._parameters(skip),
+            distributions=self._distributions,
+            user_attrs=attributes,
+        )
+        with _storage_faults(self.name):
+            self._study.add_trial(trial)
+        self._pruned.add(key)
+
+    def prune(self, key: str, bounds: ScoreBounds, history: Sequence[tuple[int, Score]]) -> None:
+        """Close the trial of a configuration that was dropped unfinished.
+
+        Optuna takes intermediate values of studies with one objective only; with two they are the
+        attribute ``parts``, as items, acceptance and metric.
+
+        Args:
+            key: Of the whole evaluation.
+            bounds: What it could still have reached.
+            history: Items decoded and what they reached, after every part.
+        """
+        trial = self._running.pop(key, None)
+        if self._study is None or trial is None:
+            return
+        with _storage_faults(self.name):
+            trial.set_user_attr("dropped", bounds.text)
+            parts = [[num_items, score.acceptance, score.metric] for num_items, score in history]
+            trial.set_user_attr("parts", parts)
+            if len(self._study.directions) == 1:
+                for num_items, score in history:
+                    trial.report(score.acceptance, num_items)
+            self._study.tell(trial, state=TrialState.PRUNED)
+        self._pruned.add(key)
 
     def close(self) -> None:
         """Fail what is still open and let another driver take over."""
@@ -160,6 +228,8 @@ class StudyLedger:
         for trial in self._study.get_trials(deepcopy=False):
             if trial.state is TrialState.COMPLETE:
                 self._complete.add(_key_of(trial))
+            elif trial.state is TrialState.PRUNED:
+                self._pruned.add(_key_of(trial))
             elif trial.state is TrialState.RUNNING:
                 self._study.tell(trial.number, state=TrialState.FAIL)
                 orphans += 1
@@ -183,24 +253,8 @@ def _key_of(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get("key", ""))
 
 
-def _try_lock(path: Path) -> TextIO | None:
-    """Lock a file until it is closed or this process dies; None if another one holds it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
-    except OSError as error:
-        raise StoreError(f"lock file {path} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    os.set_inheritable(file.fileno(), False)
-    return file
-
-
 def _open_study(url: str, name: str, space_hash: str, num_objectives: int) -> optuna.Study:
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=_engine_options(url))
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url))
     for candidate in (name, f"{name}-{space_hash[:8]}"):
         study = optuna.create_study(
             storage=storage,
@@ -231,27 +285,3 @@ def _storage_faults(what: str) -> Iterator[None]:
             f"Optuna study {what} cannot be used ({type(cause).__name__}: {said}): check free "
             "disk space and SPECDEC_OPTUNA_URL, which must not name a database of MLflow or Prefect"
         ) from error
-
-
-class _QuickConnection(sqlite3.Connection):
-    """SQLite that does not wait for the disk at every commit: Optuna commits each parameter.
-
-    A power cut may lose the last trials, which the store still has.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.execute("PRAGMA journal_mode=WAL")
-        self.execute("PRAGMA synchronous=NORMAL")
-
-
-def _engine_options(url: str) -> dict[str, Any]:
-    if not url.startswith("sqlite"):
-        return {}
-    folder = Path(url.removeprefix("sqlite:///")).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    return {"connect_args": {"timeout": 30, "factory": _QuickConnection}}
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"://([^:/@]+):[^@]*@", r"://\1:***@", url)

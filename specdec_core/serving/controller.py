@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, NamedTuple, TypeVar
 
+from specdec_core.config.evaluation import Prefill
 from specdec_core.errors import ProfileSourceError
 from specdec_core.records import StepTrace
 from specdec_core.serving.audit import Audit, AuditSnapshot, DenseReason
@@ -40,6 +41,12 @@ class Decision(NamedTuple):
     reason: DenseReason | None = None
     fault: FaultKind | None = None
     profile: ServedProfile | None = None
+    prefill: Prefill = "sparse"
+
+    @property
+    def group(self) -> str:
+        """Requests share a batch and a cache layout only if this is equal."""
+        return str(self.skip) if self.prefill == "sparse" else f"{self.skip} after dense prefill"
 
 
 class Lease(Generic[ViewT]):
@@ -63,8 +70,8 @@ class Lease(Generic[ViewT]):
 
     @property
     def group(self) -> str:
-        """Requests share a batch only if this is equal: the skip set as canonical text."""
-        return str(self.skip)
+        """Requests share a batch only if this is equal: the skip set, and how prompts are read."""
+        return self.decision.group
 
     def finish(self, trace: StepTrace, num_tokens: int) -> None:
         """Count what the request came to; the first call counts.
@@ -101,12 +108,13 @@ class Lease(Generic[ViewT]):
 class RuntimeController(Generic[ViewT]):
     """Gives each request a view by its domain; whatever is unknown or doubtful runs dense.
 
-    Safe to use from any thread. Views are made once per skip set and share every weight.
+    Safe to use from any thread. Views are made once per group and share every weight.
 
     Args:
         facts: The loaded target and drafter.
         source: Where profiles come from.
-        make_view: Returns the view that leaves out a skip set, as `Target.view` does.
+        make_view: Returns the view that leaves out a skip set, as `Target.view` does; called with
+            ``prefill="dense"`` too where `facts` say that it can.
         router: Guesses the domain of requests that ask for `AUTO`; None leaves them dense.
 
     Source: TSS (look-up by domain at run time); refusals, kill switch and counters are ours.
@@ -116,14 +124,14 @@ class RuntimeController(Generic[ViewT]):
         self,
         facts: TargetFacts,
         source: ProfileSource,
-        make_view: Callable[[SkipConfig], ViewT],
+        make_view: Callable[..., ViewT],
         router: Router | None = None,
     ) -> None:
         self.facts = facts
         self._source, self._make_view, self._router = source, make_view, router
         self._audit = Audit()
         self._lock = threading.Lock()
-        self._views: dict[SkipConfig, ViewT] = {}
+        self._views: dict[str, ViewT] = {}
         self._warned: set[str] = set()
         self._is_killed = False
         self._killed: set[str] = set()
@@ -139,8 +147,8 @@ class RuntimeController(Generic[ViewT]):
         if is_auto:
             domain = self._router.route(text).domain if self._router else None
         decision = self._decide(domain or None, "abstained" if is_auto else "no-domain")
-        view = self._view(decision.skip)
-        self._audit.begin(str(decision.skip), decision.reason, decision.fault)
+        view = self._view(decision)
+        self._audit.begin(decision.group, decision.reason, decision.fault)
         return Lease(view, domain or None, decision, self._audit)
 
     def kill(self, domain: str | None = None) -> None:
@@ -189,13 +197,15 @@ class RuntimeController(Generic[ViewT]):
         skip = SkipConfig.parse(profile.skip)
         if not skip.units:
             return _dense("no-gain", profile=profile)
-        return Decision(skip, f"{profile.label} of {domain}", profile=profile)
+        text = f"{profile.label} of {domain}"
+        return Decision(skip, text, profile=profile, prefill=profile.prefill)
 
-    def _view(self, skip: SkipConfig) -> ViewT:
+    def _view(self, decision: Decision) -> ViewT:
+        options = {} if decision.prefill == "sparse" else {"prefill": decision.prefill}
         with self._lock:
-            if skip not in self._views:
-                self._views[skip] = self._make_view(skip)
-            return self._views[skip]
+            if decision.group not in self._views:
+                self._views[decision.group] = self._make_view(decision.skip, **options)
+            return self._views[decision.group]
 
     def _warn_once(self, text: str) -> None:
         with self._lock:

@@ -9,11 +9,20 @@ from pydantic import Field
 
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
+from specdec_core.config.evaluation import PREFILL_HELP, Prefill
 from specdec_core.errors import ConfigError
 from specdec_core.skip import SkipConfig
 
 FaultKind = Literal[
-    "malformed", "status", "target", "revision", "dtype", "drafter", "layers", "protected"
+    "malformed",
+    "status",
+    "target",
+    "revision",
+    "dtype",
+    "drafter",
+    "layers",
+    "protected",
+    "prefill",
 ]
 
 _USABLE = ("active", "validated")
@@ -30,6 +39,7 @@ class ServedProfile(Record):
     drafter: str = Field("", description="method or method:option=value,..")
     num_layers: int | None = Field(None, description="transformer blocks of the target")
     skip: str = Field("", description="skip set, empty for dense")
+    prefill: Prefill = Field("sparse", description=PREFILL_HELP)
     status: str = Field(description="only 'active' and 'validated' profiles are used")
 
 
@@ -44,6 +54,7 @@ class TargetFacts:
         num_layers: Transformer blocks.
         drafter: Canonical text of the drafter in use; empty compares none.
         protected: 0-based layers that no profile may touch.
+        prefills: The ways in which the engine can read prompts.
     """
 
     reference: str
@@ -52,6 +63,7 @@ class TargetFacts:
     num_layers: int
     drafter: str = ""
     protected: frozenset[int] = frozenset()
+    prefills: frozenset[Prefill] = frozenset({"sparse"})
 
 
 class Fault(NamedTuple):
@@ -87,7 +99,9 @@ def _target_fault(profile: ServedProfile, facts: TargetFacts) -> Fault | None:
             return Fault("target", f"it is for {profile.target}, not {facts.reference}")
     elif profile.target_identity and profile.target_identity != facts.identity:
         found, wanted = profile.target_identity[:12], facts.identity[:12]
-        return Fault("revision", f"it is for files {found}.., but {wanted}.. are loaded")
+        return Fault(
+            "revision", f"it is for another revision: files {found}.., but {wanted}.. are loaded"
+        )
     if profile.dtype and profile.dtype != facts.dtype:
         return Fault("dtype", f"it was validated in {profile.dtype}, not in {facts.dtype}")
     return None
@@ -110,6 +124,8 @@ def _skip_fault(profile: ServedProfile, facts: TargetFacts) -> Fault | None:
         skip = SkipConfig.parse(profile.skip)
     except ConfigError as error:
         return Fault("malformed", str(error))
+    if str(skip) != profile.skip:
+        return Fault("malformed", f"its skip set {profile.skip!r} is not sorted: write {skip}")
     if profile.num_layers is not None and profile.num_layers != facts.num_layers:
         return Fault(
             "layers", f"it is for {profile.num_layers} layers, the target has {facts.num_layers}"
@@ -118,6 +134,11 @@ def _skip_fault(profile: ServedProfile, facts: TargetFacts) -> Fault | None:
         skip.validate(facts.num_layers)
     except ConfigError as error:
         return Fault("layers", str(error))
+    if skip.units and profile.prefill not in facts.prefills:
+        return Fault(
+            "prefill",
+            f"it was validated with {profile.prefill} prefill, which this engine does not do",
+        )
     touched = sorted({unit.layer for unit in skip.units} & facts.protected)
     if touched:
         return Fault("protected", f"it skips parts of the protected layers {touched}")

@@ -41,6 +41,9 @@ class RestProfiles:
     while others are served from the last answer. Where the server is away the last good answer
     stays, and it is not asked again before `refresh_s` are over.
 
+    Where there is no profile for these very files, the server names the closest ones; one of
+    another revision under the same reference is returned, so that it is refused for what it is.
+
     Args:
         url: Address of the server, without a path.
         facts: The target, drafter and type to ask for.
@@ -61,6 +64,7 @@ class RestProfiles:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = f"{url.rstrip('/')}/api/v1/profiles/resolve"
+        self._reference = facts.reference
         self._asked = {"target": facts.identity, "drafter": facts.drafter, "dtype": facts.dtype}
         self._headers = {"X-API-Key": api_key} if api_key else {}
         self._refresh_s, self._timeout_s, self._clock = refresh_s, timeout_s, clock
@@ -95,6 +99,8 @@ class RestProfiles:
         try:
             status, found, new_tag = self._get(domain, tag)
             profile = _profile(found) if status == HTTPStatus.OK else None
+            if status == HTTPStatus.NOT_FOUND:
+                profile = _other_revision(found, self._reference)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             with self._lock:
                 self._away_until = self._clock() + self._refresh_s
@@ -123,11 +129,22 @@ class RestProfiles:
                 return HTTPStatus.NOT_MODIFIED, {}, tag
             is_ours = error.code == HTTPStatus.NOT_FOUND and b"profile-not-found" in body
             if is_ours:
-                return HTTPStatus.NOT_FOUND, {}, ""
+                return HTTPStatus.NOT_FOUND, json.loads(body), ""
             raise
+
+
+def _other_revision(problem: Mapping[str, Any], reference: str) -> ServedProfile | None:
+    """Return the profile that answers the question but for its files, if the server names one."""
+    for each in problem.get("closest", ()):
+        key = each["key"]
+        if list(each["differs"]) == ["target"] and key["target"] == reference:
+            return ServedProfile(label=f"profile {each['profile_id']}", status="active", **key)
+    return None
 
 
 def _profile(found: Mapping[str, Any]) -> ServedProfile:
     shared = ServedProfile.model_fields.keys() - {"label"}
-    facts = {name: found[name] for name in shared}
+    facts = {name: found[name] for name in shared if name != "prefill"}
+    # A server from before there was a choice knows sparse prefill alone.
+    facts["prefill"] = found.get("prefill", "sparse")
     return ServedProfile(label=f"profile {found['id']}", **facts)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from specdec_core.config.domain_map import DomainMap
 from specdec_core.errors import ProfileSourceError
-from specdec_core.serving.domain_map import DomainMap
 from specdec_core.serving.profile import ServedProfile
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,25 @@ class OneProfile:
         return self._profile.model_copy(update={"domain": domain})
 
 
+def mapped_profile(domains: DomainMap, domain: str, label: str) -> ServedProfile | None:
+    """Return what a map says of `domain` under `label`, or None where it has no entry."""
+    entry = domains.domains.get(domain)
+    if entry is None:
+        return None
+    return ServedProfile(
+        label=label,
+        domain=domain,
+        target=domains.model,
+        target_identity=domains.model_identity,
+        dtype=domains.dtype,
+        drafter=domains.drafter,
+        num_layers=domains.num_layers,
+        skip=entry.skip_text,
+        prefill=entry.prefill,
+        status=entry.status,
+    )
+
+
 class FileProfiles:
     """A domain map on disk, read again whenever it changes.
 
@@ -76,7 +95,7 @@ class FileProfiles:
                 if not self._problem:
                     return None
                 raise ProfileSourceError(f"{self._path}: {self._problem}")
-            return self._map.profile(domain, f"{self._path.name}#{domain}")
+            return mapped_profile(self._map, domain, f"{self._path.name}#{domain}")
 
     def _read_if_changed(self) -> None:
         try:

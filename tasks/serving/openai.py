@@ -17,7 +17,7 @@ from specdec_core.serving.generator import TextAnswer
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
-    "logprobs": (False, 0),
+    "logprobs": (False,),
     "top_logprobs": (0,),
     "echo": (False,),
     "suffix": ("",),
@@ -63,7 +63,10 @@ class _Asked(BaseModel):
     def _refuse_what_is_not_served(self) -> _Asked:
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name, None)
-            if value is not None and value not in neutral:
+            # 0 equals False and means something else: of `logprobs`, those of the chosen tokens.
+            kind = isinstance(value, bool)
+            is_neutral = any(value == one and isinstance(one, bool) == kind for one in neutral)
+            if value is not None and not is_neutral:
                 shown = " or ".join(str(one) for one in neutral)
                 raise ValueError(f"{name}={value!r} is not served: leave it out, or give {shown}")
         if len(self.stop_strings) > 16 or any(not text for text in self.stop_strings):

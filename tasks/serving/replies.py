@@ -22,6 +22,7 @@ def report(lease: Lease[TargetView], answer: TextAnswer, drafter: str) -> dict[s
     return {
         "domain": lease.domain,
         "skip": str(lease.skip),
+        "prefill": lease.decision.prefill,
         "why": lease.decision.text,
         "dense_reason": lease.decision.reason,
         "drafter": drafter,

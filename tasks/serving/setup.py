@@ -73,6 +73,7 @@ def open_serving(
         num_layers=info.num_layers,
         drafter=config.drafter,
         protected=frozenset(config.protected_layers),
+        prefills=frozenset({"sparse", "dense"}),
     )
     with ExitStack() as stack:
         source = _source(config, facts, settings, stack)
@@ -93,19 +94,24 @@ class StoreProfiles:
     def find(self, domain: str) -> ServedProfile | None:
         """Return the active profile of `domain`.
 
+        Where there is none for these very files, one for another revision under the same reference
+        is returned, so that it is refused for what it is.
+
         Raises:
             ProfileSourceError: if the store cannot be read.
         """
+        for target in (self._facts.identity, self._facts.reference):
+            try:
+                return served(self._resolve(target, domain))
+            except ProfileNotFoundError:
+                continue
+            except StoreError as error:
+                raise ProfileSourceError(f"the store cannot be read: {error}") from error
+        return None
+
+    def _resolve(self, target: str, domain: str) -> SkipProfile:
         facts = self._facts
-        try:
-            profile = self._store.profiles.resolve(
-                facts.identity, domain, facts.drafter, facts.dtype
-            )
-        except ProfileNotFoundError:
-            return None
-        except StoreError as error:
-            raise ProfileSourceError(f"the store cannot be read: {error}") from error
-        return served(profile)
+        return self._store.profiles.resolve(target, domain, facts.drafter, facts.dtype)
 
 
 def served(profile: SkipProfile) -> ServedProfile:
@@ -120,7 +126,11 @@ def _source(
 ) -> ProfileSource:
     if config.skip is not None:
         by_hand = ServedProfile(
-            label="the set given by hand", domain="", skip=config.skip, status="active"
+            label="the set given by hand",
+            domain="",
+            skip=config.skip,
+            prefill=config.prefill,
+            status="active",
         )
         if fault := find_fault(by_hand, facts):
             raise ConfigError(f"skip set {config.skip!r} cannot be used: {fault.text}")

@@ -79,6 +79,17 @@ def test_the_library_knows_no_orchestration():
     assert wrong == []
 
 
+def test_names_of_a_search_outcome_come_from_their_own_module():
+    wrong = []
+    for folder in (*PARTS, "tests", "benchmarks"):
+        for path in sources(folder):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.module == "specdec_core.search.tss":
+                    names = [alias.name for alias in node.names if alias.name != "TssSearch"]
+                    wrong += [f"{path.relative_to(ROOT)}: {name}" for name in names]
+    assert wrong == []
+
+
 def test_no_wildcard_imports():
     wrong = [
         str(path)

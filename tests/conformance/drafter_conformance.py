@@ -149,7 +149,8 @@ class DrafterConformance(SamplingConformance):
                 tree = proposal.candidates
                 assert tree.tokens[0] == sequence[-1]
                 assert tree.num_drafted <= min(max_nodes, drafter.needs.max_nodes)
-                assert tree.max_depth <= max_depth
+                longest = self.config.max_path
+                assert tree.max_depth <= (max_depth if longest is None else min(max_depth, longest))
                 tree.validate(view.vocab_size)
                 assert drafter.propose(sequence, budget) == proposal
 

@@ -11,7 +11,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-SKIPS = {"qa": [1], "math": ["a2", "m0"], "chat": []}
+SKIPS = {"qa": [1], "math": ["m0", "a2"], "chat": []}
 DRAFTER = "prompt-lookup:num_tokens=3"
 
 

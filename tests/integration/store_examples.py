@@ -77,6 +77,8 @@ def sample(item_id: str, **changes: Any) -> SampleResult:
             drafted=(12, 12, 12), depth=(4, 4, 4), accepted=(2, 0, 4), committed=(3, 1, 5)
         ),
         "seconds": 0.125,
+        "step_seconds": (0.025, 0.04, 0.06),
+        "token_ends": (2, 4, 5, 6, 7, 8, 9, 10, 11),
     }
     return SampleResult(**(values | changes))
 

@@ -12,6 +12,7 @@ from db.api.app import create_app
 from db.lifecycle import ProfileVerification
 from db.schemas import SkipProfile
 from db.store import Store
+from specdec_core.config.domain_map import DomainMap
 from specdec_core.config.settings import Settings
 from tests.integration import store_examples as examples
 from tests.integration.problems import problem
@@ -75,6 +76,16 @@ def test_resolve_answers_the_active_profile(client: TestClient, published: SkipP
         },
     )
     assert by_identity.json() == response.json()
+
+
+def test_the_domain_map_has_an_entity_tag(client: TestClient, published: SkipProfile) -> None:
+    asked = {"target": published.target, "drafter": published.drafter}
+    found = client.get("/api/v1/profiles/map", params=asked)
+    assert DomainMap.model_validate(found.json()).domains["translation"].skip_text == published.skip
+    known = {"If-None-Match": found.headers["ETag"]}
+    assert client.get("/api/v1/profiles/map", params=asked, headers=known).status_code == 304
+    other = client.get("/api/v1/profiles/map", params={**asked, "dtype": "float64"})
+    assert "is active" in problem(other, 404, "profile-not-found")["detail"]
 
 
 def test_resolve_without_answer_names_the_closest(

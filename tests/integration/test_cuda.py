@@ -5,6 +5,7 @@ import torch
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup, TokenRecycling
 from specdec_core.decoding import generate, make_drafter
+from specdec_core.models.graphs import cuda_capture
 from specdec_core.models.taps import HEAD_INPUT
 from specdec_core.models.tiny import FAMILIES, tiny_target
 from specdec_core.skip import SkipConfig
@@ -34,9 +35,11 @@ def decode(target, skip, config, prompts):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("skip", ["", "a1"])
 @pytest.mark.parametrize("dtype", ["float32", "float32-int8"])
-def test_drafting_changes_no_token_alone_or_in_a_batch(family, skip, dtype):
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_drafting_changes_no_token_alone_or_in_a_batch(family, skip, dtype, is_captured):
     options = {"seed": 0, "dtype": dtype, "vocab_size": 7}
-    target = tiny_target(family, device="cuda", **options)
+    capture = cuda_capture(torch.device("cuda")) if is_captured else None
+    target = tiny_target(family, device="cuda", capture=capture, **options)
     expected = [decode(target, skip, NoDrafter(), [prompt])[0] for prompt in PROMPTS]
     assert decode(tiny_target(family, **options), skip, NoDrafter(), PROMPTS) == expected
     for config in (NoDrafter(), *DRAFTERS):

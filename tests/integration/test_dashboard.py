@@ -44,6 +44,9 @@ def test_page_says_everything_about_the_newest_search(client: TestClient, store:
         "Nearest misses: a2 (short by 20.0%).",
         "2 items without reference were left out",
         "No sign that skipping made the output degenerate",
+        "3 better, 60 the same, 1 worse.",
+        "Results on 64 held-out items",
+        "Negative control: qa is harmed",
         "0123abcd",
         "specdec search translation",
         "test cpu, 2 threads",
@@ -56,6 +59,18 @@ def test_page_says_everything_about_the_newest_search(client: TestClient, store:
         assert text in html, text
     for name in ("ablation", "front", "heldout", "depth"):
         assert f'id="chart-{name}"' in html
+
+
+def test_search_that_compared_nothing_has_a_page(client: TestClient, store: Store) -> None:
+    def bare(run_id: str) -> Any:
+        nothing = {"heldout": None, "ablation": (), "levels": (), "negative_control": None}
+        return examples.no_gain(run_id, cases=(), case_counts=None, **nothing)
+
+    profile = examples.seed(store, bare, {"skip": "", "is_dense": True, "heldout": None})
+    html = client.get(f"/?run={profile.run_id}").text
+    assert "Nothing was compared on held-out items." in html
+    assert "No configuration was scored." in html
+    assert 'id="control"' not in html
 
 
 def test_no_gain_is_as_prominent_as_a_gain(client: TestClient, store: Store) -> None:

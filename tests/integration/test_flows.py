@@ -76,12 +76,16 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
         return {str(each.key): each for each in client.read_artifacts(artifact_filter=chosen)}
 
 
+# What only a search that publishes a profile asks for.
+UNPUBLISHED = {"activate", "control", "num_control"}
+
+
 @pytest.mark.parametrize(
     ("flow", "config", "left_out"),
     [
         (tss_search, SearchConfig, set()),
-        (tss_compare, SearchConfig, {"strategy", "activate"}),
-        (tss_sensitivity, SearchConfig, {"activate"}),
+        (tss_compare, SearchConfig, {"strategy", *UNPUBLISHED}),
+        (tss_sensitivity, SearchConfig, UNPUBLISHED),
         (calibrate, CalibrationConfig, set()),
         (benchmark, BenchmarkConfig, set()),
         (nightly_benchmark, BenchmarkConfig, {"skip", "suite", "verify", "preset"}),
@@ -114,15 +118,21 @@ def test_search_stores_its_report_and_leaves_artifacts(target: str, embedded: Se
     assert stored is not None
     assert (stored.status, stored.flow_run_id) == ("completed", str(run.id))
     report = SearchReport.model_validate(stored.summary)
+    assert report.compared is not None
     assert run.state is not None
     assert run.state.message == report.headline
     artifacts = artifacts_of(run)
     prefix = "tss-search-translation"
-    names = ("progress", "report", "level-1", "front", "ablation-chart", "ablation", "cases")
+    names = ("progress", "report", "level-1", "front", "ablation", "cases")
     assert {f"{prefix}-{name}" for name in names} <= set(artifacts)
     assert artifacts[f"{prefix}-progress"].data == 100.0
     assert report.headline in str(artifacts[f"{prefix}-report"].data)
-    assert str(artifacts[f"{prefix}-ablation-chart"].data).startswith("data:image/svg+xml;base64,")
+    for chart in ("ablation-chart", "pareto-chart", "heldout-chart"):
+        assert str(artifacts[f"{prefix}-{chart}"].data).startswith("data:image/png;base64,iVBOR")
+    results = json.loads(str(artifacts[f"{prefix}-results"].data))
+    assert [row["skip"] for row in results] == ["dense", report.compared.skip]
+    files = {path.name for path in (embedded.home_dir / "runs" / stored.id).iterdir()}
+    assert files == {"report.json", "report.md", "ablation.png", "pareto.png", "heldout.png"}
     level = json.loads(str(artifacts[f"{prefix}-level-1"].data))
     assert {row["skip"] for row in level} == {"a1", "a2"}
 
@@ -140,6 +150,8 @@ def test_strategies_and_tolerances_leave_their_tables(target: str, embedded: Set
     assert report.headline in str(found["tss-compare-translation-report"].data)
     rows = json.loads(str(found["tss-compare-translation-answers"].data))
     assert [row["strategy"] for row in rows] == ["-", "tss", "sleb"]
+    assert str(found["tss-compare-translation-heldout-chart"].data).startswith("data:image/png")
+    assert (embedded.home_dir / "runs" / compared / "heldout.png").is_file()
     tss_sensitivity("translation", target=target, tolerances=[0.0, -0.5], **small)
     rows = json.loads(str(artifacts_of(latest_run())["tss-sensitivity-translation-answers"].data))
     assert [row["tolerance"] for row in rows] == ["-", "base", "+0%", "-50%"]

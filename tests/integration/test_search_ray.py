@@ -1,11 +1,9 @@
-"""The search on real Ray workers and across killed processes; only the model is a table."""
+"""The search on real Ray workers; only the model is a table."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,25 +23,6 @@ from tests import run_fixtures
 from tests.table_evaluator import Control, TableEvaluator, config, workload
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-DRIVER = """
-import sys
-from pathlib import Path
-from db.store import Store
-from specdec_core.config.settings import Settings
-from tasks.pool import pool_factory
-from tasks.search import run_search
-from tests.table_evaluator import TableEvaluator, config, workload
-
-home, control = Path(sys.argv[1]), Path(sys.argv[2])
-settings = Settings(home=home, cache=home, threads=1)
-start = pool_factory(settings, TableEvaluator(control), is_inline=True)
-with Store.open(settings.resolved_database_url) as store:
-    report = run_search(config(), settings, store, start, prepare_workload=workload)
-sys.stdout.write(report.answer.skip)
-"""
-
 
 store, control = run_fixtures.store, run_fixtures.control
 
@@ -85,18 +64,24 @@ def inline_answer(tmp_path: Path) -> SearchReport:
         return run_search(config(), other, store, start, prepare_workload=workload)
 
 
-def test_ray_and_inline_agree_and_ray_is_released(
+def test_four_workers_and_one_inline_agree_and_ray_is_released(
     settings: Settings, store: Store, control: Control, tmp_path: Path
 ) -> None:
     import ray
 
-    report = search(settings, store, control)
+    report = search(settings.model_copy(update={"num_workers": 4}), store, control)
     reference = inline_answer(tmp_path)
     assert report.levels == reference.levels
     assert report.heldout == reference.heldout
     assert not ray.is_initialized()
     pids = {line.split()[2] for line in (control.folder / "calls").read_text().splitlines()}
     assert str(os.getpid()) not in pids
+    used = report.costs.utilisation
+    assert used is not None
+    # Those that came up only after the last job are not among them.
+    assert 1 <= used.num_workers == len(used.busy_shares) <= 4
+    rests = used.idle_nothing_s + used.idle_alone_s + used.idle_queued_s
+    assert used.busy_s + rests == pytest.approx(used.present_s)
 
 
 @pytest.mark.usefixtures("ray_here")
@@ -197,57 +182,3 @@ def test_log_lines_of_workers_reach_the_run_log(
     failed = next(row for level in report.levels for row in level.rows if row.skip == "3")
     assert failed.key is not None
     assert f"[{failed.key[:12]}] ERROR tasks.worker: job {failed.key[:12]} failed" in log
-
-
-def start_driver(settings: Settings, control: Control) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(settings.home), str(control.folder)],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.parametrize("num_before", [1, 4, 8])
-def test_a_killed_driver_continues_and_evaluates_every_key_once(
-    settings: Settings, store: Store, control: Control, num_before: int
-) -> None:
-    (control.folder / "sleep").write_text("0.3")
-    first = start_driver(settings, control)
-    deadline = time.monotonic() + 90
-    while store.evaluations.count("done") < num_before and time.monotonic() < deadline:
-        assert first.poll() is None
-        time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    done_before = {row.key for row in store.evaluations.list(status="done", limit=None)}
-    times_before = {row.key: row.created_at for row in store.evaluations.list(limit=None)}
-    calls_before = len(control.calls)
-
-    (control.folder / "sleep").write_text("0")
-    second = start_driver(settings, control)
-    output, _ = second.communicate(timeout=90)
-    assert second.returncode == 0
-    assert output == "2,3"
-    assert not done_before & {key for key, _ in control.calls[calls_before:]}
-    rows = store.evaluations.list(limit=None)
-    assert all(row.status == "done" and row.attempts == 1 for row in rows)
-    assert all(row.created_at == times_before[row.key] for row in rows if row.key in done_before)
-    assert {run.status for run in store.runs.list()} == {"failed", "completed"}
-
-
-def test_two_searches_at_once_agree_and_corrupt_nothing(
-    settings: Settings, store: Store, control: Control
-) -> None:
-    (control.folder / "sleep").write_text("0.1")
-    both = [start_driver(settings, control) for _ in range(2)]
-    assert [driver.communicate(timeout=120)[0] for driver in both] == ["2,3", "2,3"]
-    assert {run.status for run in store.runs.list()} == {"completed"}
-    reports = [SearchReport.model_validate(run.summary) for run in store.runs.list()]
-    assert reports[0].levels == reports[1].levels
-    assert reports[0].heldout == reports[1].heldout
-    keys = [row.key for row in store.evaluations.list(limit=None)]
-    assert len(keys) == len(set(keys))
-    active = store.profiles.list(status="active")
-    assert [profile.skip for profile in active] == ["2,3"]

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.search.objectives import BothGains, Tolerances
+from specdec_core.search.outcome import Failure, Score, SearchOutcome
 from specdec_core.search.ranking import dominates
 from specdec_core.search.space import evaluation_bound
-from specdec_core.search.tss import Failure, Score, SearchOutcome, TssSearch
+from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig, SkipUnit
 
 Sets = tuple[int, ...]

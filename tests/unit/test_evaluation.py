@@ -53,7 +53,9 @@ def request_for(target, **changes):
 
 
 def without_seconds(samples):
-    return [sample.model_copy(update={"seconds": None}) for sample in samples]
+    """Samples without what only decoding at batch 1 records."""
+    lone = {"seconds": None, "step_seconds": (), "token_ends": ()}
+    return [sample.model_copy(update=lone) for sample in samples]
 
 
 @pytest.mark.parametrize("skip", ["", "1", "a0,m2"])
@@ -106,6 +108,18 @@ def test_summary_is_the_sum_of_its_samples(target):
     assert summary.metric == pytest.approx(sum(s.score for s in samples) / 5)
     assert all(sample.seconds is not None for sample in samples)
     assert [sample.item_id for sample in samples] == [item.id for item in ITEMS]
+
+
+def test_a_lone_output_knows_the_seconds_of_its_steps_and_where_its_tokens_end(target):
+    for sample in evaluate(request_for(target), target, SUITE).samples:
+        assert len(sample.step_seconds) == len(sample.trace.committed)
+        rounding = 1e-6 * len(sample.step_seconds)
+        assert sum(sample.step_seconds) == pytest.approx(sample.seconds, abs=rounding)
+        assert len(sample.token_ends) == len(sample.token_ids)
+        assert sample.token_ends[-1] == len(sample.text)
+        assert list(sample.token_ends) == sorted(sample.token_ends)
+    for sample in evaluate(request_for(target, batch_size=2), target, SUITE).samples:
+        assert (sample.step_seconds, sample.token_ends) == ((), ())
 
 
 @pytest.mark.parametrize("drafter", ["none", "prompt-lookup:max_ngram=1"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from db.api.common import StoreDependency, problems
+from db.version import package_version
 from specdec_core.config.base import Record
 
 router = APIRouter(tags=["health"])
@@ -36,11 +36,3 @@ def get_health(store: StoreDependency) -> Health:
         schema_revision=store.schema_revision(),
         version=package_version(),
     )
-
-
-def package_version() -> str:
-    """Return the installed version, or ``unknown`` where the package runs uninstalled."""
-    try:
-        return version("specdec-lab")
-    except PackageNotFoundError:
-        return "unknown"

@@ -20,11 +20,13 @@ from db.api.common import (
     tagged_response,
 )
 from db.api.problems import ProblemError, not_found
+from db.domain_maps import domain_map
 from db.lifecycle import ProfileTransition, ProfileVerification
 from db.repositories.resolution import not_found_text
 from db.schemas import ProfileStatus, SkipProfile
 from db.store import Store
 from specdec_core.config.base import Record
+from specdec_core.config.domain_map import DomainMap
 from specdec_core.config.dtype import DType
 from specdec_core.errors import ProfileNotFoundError
 
@@ -45,6 +47,14 @@ class ProfileQuery(Paging):
     target: str | None = Field(None, min_length=1, description="model reference or identity")
     drafter: str | None = Field(None, min_length=1, description="method or method:option=value,..")
     status: ProfileStatus | None = None
+
+
+class MapQuery(Record):
+    """What a domain map is for."""
+
+    target: str = Field(min_length=1, description="model reference or identity")
+    drafter: str = Field(min_length=1, description="method or method:option=value,..")
+    dtype: DType | None = Field(None, description="needed where profiles of several are active")
 
 
 class ResolveQuery(Record):
@@ -120,6 +130,23 @@ async def resolve_profile(
     if answer is None:  # looking for the closest takes longer, the more profiles are active
         raise await run_in_threadpool(_not_answered, store, asked)
     return tagged_response(request, answer)
+
+
+@router.get(
+    "/map",
+    summary="What every domain of a target and drafter skips, as one document",
+    response_model=DomainMap,
+    responses=problems(HTTPStatus.NOT_FOUND) | _NOT_MODIFIED,
+)
+def map_profiles(
+    request: Request, store: StoreDependency, query: Annotated[MapQuery, Query()]
+) -> Response:
+    """Return the domain map that `specdec profiles map` writes, with its entity tag."""
+    try:
+        found = domain_map(store, query.target, query.drafter, query.dtype)
+    except ProfileNotFoundError as error:
+        raise ProblemError(HTTPStatus.NOT_FOUND, "profile-not-found", str(error)) from error
+    return tagged_response(request, Tagged.of(found))
 
 
 def _not_answered(store: Store, asked: _Asked) -> ProblemError:

@@ -122,6 +122,7 @@ def test_token_ids_are_a_prompt(client: TestClient, serving: Serving) -> None:
     [
         ({"model": "gpt-4", "prompt": "x"}, 404, "model", "the model 'gpt-4' does not exist"),
         ({"prompt": "x", "n": 2}, 400, None, "n=2 is not served: leave it out, or give 1"),
+        ({"prompt": "x", "logprobs": 0}, 400, None, "logprobs=0 is not served: leave it out, or"),
         ({"prompt": "x", "colour": 1}, 400, "colour", "Extra inputs are not permitted"),
         ({"prompt": ["x", "y"]}, 400, None, "give one text or one list of token ids"),
         ({"prompt": [99999]}, 400, "prompt", "this model has token ids 0 to 256"),
@@ -176,7 +177,7 @@ def test_values_that_mean_nothing_are_accepted(client: TestClient) -> None:
         echo=False,
         logprobs=None,
         logit_bias={},
-        frequency_penalty=0,
+        frequency_penalty=0.0,
         top_p=0.5,
         user="me",
     )

@@ -1,8 +1,8 @@
-"""The tables of README and docs/measured.md are those of the stored results."""
+"""The tables of README and of docs are those of the stored results."""
 
 import pytest
 
-from benchmarks import pages
+from benchmarks import pages, results_page
 
 
 def test_readme_and_page_show_what_the_result_files_hold():
@@ -15,3 +15,73 @@ def test_readme_and_page_show_what_the_result_files_hold():
 def test_a_readme_without_marks_is_refused():
     with pytest.raises(ValueError, match="README needs the lines"):
         pages.readme_with_figures("# No table\n", {})
+
+
+def test_the_page_of_searches_shows_what_the_exported_files_hold():
+    documents = results_page.load_searches()
+    text = pages.SEARCHED.read_text()
+    assert text == pages.searched_page(text, documents), "run python -m benchmarks.pages"
+    assert any(document.get("kind") == "tss-search" for document in documents.values())
+    for name in documents:
+        assert f"{name}.md)" in text
+        assert (results_page.SEARCHES / f"{name}.md").is_file()
+
+
+def test_searches_of_a_target_share_their_tables_and_sweeps_have_their_own():
+    def search(domain, target, acceptance):
+        results = {"columns": ["domain", "acceptance"], "rows": [f"{domain} | {acceptance}"]}
+        config = {
+            "strategy": "tss",
+            "drafter": "none",
+            "units": "block",
+            "beam": 4,
+            "depth": 2,
+            "tolerance": -0.05,
+            "tolerance_acceptance": None,
+            "tolerance_metric": 0.0,
+            "max_new_tokens": 48,
+        }
+        figures = {
+            "target": target,
+            "config": config,
+            "selection_ids": ["a", "b"],
+            "heldout_ids": ["c"],
+            "num_configurations": 7,
+            "costs": {"num_evaluated": 9, "num_memoised": 1, "wall_s": 90.0},
+            "tables": {"results": results},
+        }
+        return {
+            "kind": "tss-search",
+            "search": domain,
+            "figures": figures,
+            "finished_at": "2026-11-30T10:00:00+00:00",
+        }
+
+    answers = {"columns": ["strategy", "skip"], "rows": ["tss | 2,3"]}
+    compared = {
+        "kind": "tss-compare",
+        "search": "qa",
+        "figures": {"target": "t", "headline": "one holds", "tables": {"answers": answers}},
+    }
+    documents = {"a": search("qa", "t", 2.0), "b": search("math", "t", 1.5), "c": compared}
+    lines = results_page.result_tables(documents).splitlines()
+    where = "../benchmarks/results/searches"
+    first = lines.index("| domain | acceptance |")
+    assert lines[first + 2 : first + 4] == [
+        f"| [qa]({where}/a.md) | 2.0 |",
+        f"| [math]({where}/b.md) | 1.5 |",
+    ]
+    settings = (
+        f"| [qa]({where}/a.md) | tss | `none` | block | 4, 2 | -5 %, +0 % | 2, 1 | 48 tokens | 7 "
+        "| 9, 1 | 1.5 | 2026-11-30 |"
+    )
+    assert settings in lines
+    assert lines.count("## t") == 1
+    strategies = lines.index(f"### Strategies: [qa]({where}/c.md)")
+    assert lines[strategies + 2] == "one holds."
+    assert "| tss | 2,3 |" in lines[strategies:]
+
+
+def test_a_page_of_searches_without_marks_is_refused():
+    with pytest.raises(ValueError, match=r"docs/results\.md needs the lines"):
+        pages.searched_page("# Results\n", {})

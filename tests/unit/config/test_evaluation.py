@@ -1,3 +1,6 @@
+import hashlib
+import json
+
 import pytest
 
 from specdec_core.config.drafters import NoDrafter, PromptLookup
@@ -34,6 +37,7 @@ def test_key_is_a_sha256_in_hex():
         {"dtype": "bfloat16-int8"},
         {"kernels": "torch"},
         {"skip": ""},
+        {"prefill": "dense"},
         {"drafter": NoDrafter()},
         {"drafter": PromptLookup(num_tokens=4)},
         {"drafter_data": "other tokens"},
@@ -64,6 +68,15 @@ def test_locations_do_not_change_the_key(change):
     assert BASE.model_copy(update=change).key == BASE.key
 
 
+def test_prefill_takes_part_only_where_it_makes_a_difference():
+    # Keys of requests that read prompts as the paper does are those from before there was a choice.
+    content = BASE.model_dump(mode="json", exclude={"target", "suite", "device", "prefill"})
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert BASE.key == hashlib.sha256(text.encode()).hexdigest()
+    dense = BASE.model_copy(update={"skip": ""})
+    assert dense.model_copy(update={"prefill": "dense"}).key == dense.key
+
+
 def test_where_a_datastore_lies_does_not_change_the_key_but_what_it_holds_does():
     here, there = (
         BASE.model_copy(update={"drafter": Rest(datastore=path), "drafter_data": "tokens"})
@@ -79,7 +92,7 @@ def test_every_field_is_covered_by_one_of_the_two_tests_above():
         "target_identity", "dtype", "skip", "drafter", "suite_hash", "domain", "template_hash",
         "item_ids", "max_new_tokens", "repetition", "stop_policy", "batch_size", "mode", "is_timed",
         "record_gaps", "code_version", "drafter_data", "sampling",
-        "kernels",
+        "kernels", "prefill",
     }  # fmt: skip
     assert set(EvaluationRequest.model_fields) == determining | {"target", "suite", "device"}
 

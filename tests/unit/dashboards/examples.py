@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.schemas import HeldoutComparison, Interval, SkipProfile
+from db.schemas import HeldoutComparison, Interval, NegativeControl, SkipProfile
 from db.store import Store
 from specdec_core.config.search import SearchConfig
 from specdec_core.records import StepTrace
 from tasks.report import (
     Case,
+    CaseCounts,
     ConfigurationRow,
     LevelTable,
     PublishedProfile,
@@ -93,6 +94,24 @@ def cases() -> tuple[Case, ...]:
     )
 
 
+CONTROL = NegativeControl(
+    domain="qa",
+    suite="qa",
+    suite_hash="q" * 64,
+    skip="a1,a3",
+    item_ids=("q1", "q2"),
+    acceptance_dense=1.5,
+    acceptance_sparse=1.2,
+    acceptance_change=Interval(estimate=-0.2, low=-0.3, high=-0.1),
+    metric_dense=0.5,
+    metric_sparse=0.25,
+    metric_change=Interval(estimate=-0.5, low=-0.75, high=-0.1),
+    agreement=Interval(estimate=0.4, low=0.2, high=0.6),
+    verdict="harmed",
+    reason="the metric fell",
+)
+
+
 def report(run_id: str, **changes: Any) -> SearchReport:
     """The report of the search above."""
     values: dict[str, Any] = {
@@ -125,7 +144,9 @@ def report(run_id: str, **changes: Any) -> SearchReport:
         "stop_reason": "depth reached",
         "num_configurations": 4,
         "heldout": heldout(),
+        "negative_control": CONTROL,
         "cases": cases(),
+        "case_counts": CaseCounts(better=3, same=60, worse=1),
         "profile": PublishedProfile(
             id=1, version=1, skip="a1,a3", is_dense=False, reason="a1,a3 holds", is_new=True
         ),

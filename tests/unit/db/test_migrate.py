@@ -158,3 +158,40 @@ def test_the_first_schema_gets_what_it_knows_of_newer_cells_and_nothing_marked(
         (again,) = store.benchmarks.list()
         assert again.certificate is not None
         assert again.certificate.level == "up-to-ties"
+
+
+def test_samples_of_the_former_schema_load_without_steps_and_token_ends(tmp_path: Path) -> None:
+    config, request = migrate._config(), examples.request()
+    with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
+        store.evaluations.put(request, examples.result(request))
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0003")
+            command.upgrade(config, "head")
+        first, _ = store.evaluations.samples(request.key)
+        assert (first.step_seconds, first.token_ends) == ((), ())
+        assert first == examples.sample("de-1", step_seconds=(), token_ends=())
+
+
+def test_former_profiles_read_prompts_sparsely_and_former_code_serves_no_others(
+    tmp_path: Path,
+) -> None:
+    config = migrate._config()
+    with Store.open(f"sqlite:///{tmp_path / 'specdec.db'}") as store:
+        run = examples.make_run(store)
+        kinds = {"qa": "sparse", "rag": "dense"}
+        ids = {
+            prefill: store.profiles.publish(
+                examples.profile(run.id, domain=domain, prefill=prefill)
+            ).id
+            for domain, prefill in kinds.items()
+        }
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0004")
+            command.upgrade(config, "head")
+        sparse, dense = (store.profiles.get(ids[prefill] or 0) for prefill in kinds.values())
+        assert sparse is not None
+        assert (sparse.prefill, sparse.status) == ("sparse", "active")
+        assert dense is not None
+        assert dense.status == "rejected"

@@ -87,6 +87,8 @@ def test_phases_count_their_own_seconds_and_wait_for_the_device():
     phases = result.phases
     assert (phases.prefill, phases.draft, phases.forward) == (9.0, 6.0, 20.0)
     assert (phases.verify, phases.commit, phases.decode) == (4.0, 1.0, 31.0)
+    # Each step: draft 3, forward 10, verify 2, commit 0.5.
+    assert result.step_seconds == (15.5, 15.5)
 
 
 def test_decoding_stops_between_steps_when_asked():

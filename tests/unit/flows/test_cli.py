@@ -36,14 +36,16 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_every_field_of_a_search_has_a_flag() -> None:
-    switches = {"protect_ends", "activate"}
+    switches = {"protect_ends", "activate", "bound"}
     flags = {name: "1" for name in SearchConfig.model_fields if name not in {"domain", *switches}}
     argv = [
         part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
-    args = build_parser().parse_args(["search", "qa", *argv, "--no-protect-ends", "--no-activate"])
+    args = build_parser().parse_args(
+        ["search", "qa", *argv, "--no-protect-ends", "--no-activate", "--bound"]
+    )
     given = given_flags(args, SearchConfig, {"domain"})
-    assert given == {**flags, "protect_ends": False, "activate": False}
+    assert given == {**flags, "protect_ends": False, "activate": False, "bound": True}
 
 
 def test_absent_flags_are_not_given() -> None:

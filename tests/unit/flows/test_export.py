@@ -75,7 +75,7 @@ def test_tables_and_plots_are_written_where_asked(
     answer = json.loads(capsys.readouterr().out)
     names = ["speedup", "acceptance-by-position", "run-time", "ablation-width"]
     drawn = [plots / f"{name}.png" for name in names]
-    assert answer == {"run_id": run_id, "files": [str(path) for path in (tables, *drawn)]}
+    assert answer == {"run_ids": [run_id], "files": [str(path) for path in (tables, *drawn)]}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     document = json.loads(tables.read_text())
     assert document["benchmark"] == "ptd-ablation"
@@ -108,7 +108,7 @@ def test_an_export_of_nothing_is_wrong_usage(
     run_id: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert execute(["runs", "export", run_id]) == 2
-    assert "give --tables FILE, --plots FOLDER or both" in capsys.readouterr().err
+    assert "give --to FOLDER, --tables FILE or --plots FOLDER" in capsys.readouterr().err
 
 
 def test_runs_without_a_result_or_of_another_kind_are_refused(
@@ -122,7 +122,7 @@ def test_runs_without_a_result_or_of_another_kind_are_refused(
     assert execute(["runs", "export", running.id, *target]) == 2
     assert "is running, and only completed ones have a result" in capsys.readouterr().err
     assert execute(["runs", "export", search.id, *target]) == 2
-    assert "is a tss-search run, and only benchmarks can be exported" in capsys.readouterr().err
+    assert "is a tss-search run without the report of a search" in capsys.readouterr().err
     assert execute(["runs", "export", "none", *target]) == 1
     assert "there is no run 'none'" in capsys.readouterr().err
     assert not (tmp_path / "t.json").exists()

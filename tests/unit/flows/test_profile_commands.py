@@ -18,6 +18,9 @@ from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import split
 from specdec_core.models.tiny import write_tiny_checkpoint
+from specdec_core.serving.controller import RuntimeController
+from specdec_core.serving.profile import TargetFacts
+from specdec_core.serving.sources import FileProfiles
 from tasks.pool import pool_factory
 from tasks.prepare import prepare
 from tests.integration import store_examples as examples
@@ -292,3 +295,58 @@ def test_an_import_looks_at_the_model_itself_where_the_store_has_never_seen_it(
     moved = answer(capsys, "import", str(path), "--target", "path:./moved/")
     assert moved["target"] == f"path:{tmp_path / 'moved'}"
     assert moved["version"] == 2
+
+
+def test_map_writes_what_a_server_without_a_database_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed("active", domain="translation")
+    with open_store() as store:
+        run = examples.make_run(store)
+        store.runs.update(run.id, status="completed", summary={"selection_ids": ["de-1", "de-2"]})
+        store.profiles.publish(examples.profile(run.id, domain="qa", skip="2,m4"))
+        dense = {"domain": "math", "skip": "", "is_dense": True}
+        store.profiles.publish(examples.profile(run.id, **dense))
+        store.profiles.publish(examples.profile(run.id, domain="rag", status="validated"))
+    asked = ("--target", "pypi:gemma3-270m", "--drafter", "token-recycling")
+    path = tmp_path / "maps" / "gemma.json"
+    found = answer(capsys, "map", *asked, "--to", str(path))
+    assert found == {"file": str(path), "domains": ["math", "qa", "translation"]}
+    document = json.loads(path.read_text())
+    assert document == answer(capsys, "map", *asked)
+    profile = examples.profile("r")
+    assert (document["model"], document["num_layers"]) == (profile.target, profile.num_layers)
+    assert (document["model_identity"], document["dtype"]) == ("a" * 64, "bfloat16")
+    assert (document["default"], document["drafter"]) == ([], "token-recycling")
+    assert document["created_by"].startswith("specdec-lab ")
+    qa, scores = document["domains"]["qa"], profile.selection
+    assert (qa["skip"], qa["status"], qa["sel_ids"]) == ([2, "m4"], "active", ["de-1", "de-2"])
+    assert (qa["A"], qa["M"]) == (scores.acceptance_length, scores.metric)
+    assert (qa["A0"], qa["M0"]) == (scores.dense_acceptance_length, scores.dense_metric)
+    assert qa["eps"] == [profile.tolerance_acceptance, profile.tolerance_metric]
+
+    facts = TargetFacts(profile.target, "a" * 64, "bfloat16", profile.num_layers, profile.drafter)
+    controller = RuntimeController(facts, FileProfiles(path), str)
+    leases = {domain: controller.lease(domain) for domain in ("qa", "math", "rag")}
+    assert [str(lease.skip) for lease in leases.values()] == ["2,m4", "", ""]
+    assert [lease.decision.reason for lease in leases.values()] == [None, "no-gain", "no-profile"]
+    controller.kill("qa")
+    assert controller.lease("qa").decision.reason == "kill-switch"
+    controller.revive("qa")
+    path.unlink()
+    assert controller.lease("qa").decision.reason == "no-profile"
+
+
+def test_map_of_nothing_and_of_several_targets_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--target", "pypi:gemma3-270m", "--drafter", "token-recycling")
+    error = answer(capsys, "map", *asked, code=1)["error"]
+    assert error["type"] == "ProfileNotFoundError"
+    assert "no profile of target 'pypi:gemma3-270m'" in error["message"]
+    seed("active")
+    seed("active", dtype="float32", domain="qa")
+    error = answer(capsys, "map", *asked, code=2)["error"]
+    assert "in bfloat16; identity aaaaaaaaaaaa in float32" in error["message"]
+    assert "give --dtype" in error["message"]
+    assert list(answer(capsys, "map", *asked, "--dtype", "float32")["domains"]) == ["qa"]

@@ -10,13 +10,7 @@ from specdec_core.models.cache import KVCache
 def make(lengths, capacity=8):
     """A cache whose committed row r of sequence s is 10 * s + r, its value negative."""
     cache = KVCache.allocate(
-        num_slots=1,
-        batch_size=len(lengths),
-        num_kv_heads=1,
-        capacity=capacity,
-        head_dim=1,
-        dtype=torch.float64,
-        device=torch.device("cpu"),
+        (2, 1, len(lengths), 1, capacity, 1), torch.float64, torch.device("cpu")
     )
     append(cache, [[10 * s + r for r in range(length)] for s, length in enumerate(lengths)])
     cache.commit([range(length) for length in lengths])

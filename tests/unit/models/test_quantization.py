@@ -32,6 +32,15 @@ def test_every_group_of_inputs_has_its_own_scale_the_last_may_be_short():
     torch.testing.assert_close(found.dequantized(torch.float32), weight)
 
 
+def test_other_groups_share_their_scale_too():
+    # In groups of two: 254 is 127 steps of 2, and 3 of them 1.5 steps, to even 2; the rest exact.
+    found = Int8Weight.of(torch.tensor([[254.0, 3.0, 127.0, -1.0, 12.7]]), 2)
+    torch.testing.assert_close(found.scales, torch.tensor([[2.0, 1.0, 0.1]]))
+    assert found.values.tolist() == [[127, 2, 127, -1, 127]]
+    expected = torch.tensor([[254.0, 4.0, 127.0, -1.0, 12.7]])
+    torch.testing.assert_close(found.dequantized(torch.float32), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_zeros_stay_zeros_in_every_type(dtype):
     found = Int8Weight.of(torch.zeros(3, 5, dtype=dtype)).dequantized(dtype)

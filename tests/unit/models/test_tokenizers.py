@@ -1,11 +1,11 @@
 """When a draft model speaks of the same tokens as its target."""
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specdec_core.errors import ConfigError
-from specdec_core.models.tokenizers import check_same_tokenizer
+from specdec_core.models.tokenizers import check_same_tokenizer, decode_text, token_ends
 
 NAMES = ("path:/target", "path:/draft")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -60,3 +60,14 @@ def test_the_same_vocabulary_that_splits_otherwise_is_found(changes):
     tokens = ["<eos>", *ALPHABET, "qu"]
     with pytest.raises(ConfigError, match="splits text otherwise"):
         check_same_tokenizer(tokenizer(tokens), tokenizer(tokens, **changes), names=NAMES)
+
+
+def test_token_ends_part_the_text_and_a_character_belongs_to_its_last_token():
+    made = tokenizer(added=["<|end|>"])
+    made.backend_tokenizer.decoder = decoders.ByteLevel()
+    ids = made("aé b", add_special_tokens=False)["input_ids"] + [made.vocab_size]
+    # One byte per token: a, the two of é, the space, b; the special token writes nothing.
+    assert len(ids) == 6
+    text = decode_text(made, ids)
+    assert (text, token_ends(made, ids, text)) == ("aé b", (1, 1, 2, 3, 4, 4))
+    assert token_ends(made, [], "") == ()

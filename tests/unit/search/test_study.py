@@ -8,9 +8,9 @@ import optuna
 import pytest
 
 from specdec_core.errors import StoreError
+from specdec_core.search.outcome import Failure, Loss, Score
 from specdec_core.search.space import candidates, space_hash
 from specdec_core.search.study import StudyLedger, study_name
-from specdec_core.search.tss import Failure, Score
 from specdec_core.skip import SkipConfig, SkipUnit
 
 NAME = study_name("translation", "pypi:gemma3-270m", "token-recycling:num_nodes=12", "a" * 40)
@@ -58,6 +58,29 @@ def test_one_complete_trial_per_configuration_with_unit_parameters(tmp_path: Pat
     assert found[2].user_attrs["skip"] == "1,m2"
     assert found[2].user_attrs["level"] == 2
     assert found[2].user_attrs["seconds"] == 1.5
+
+
+@pytest.mark.parametrize("has_metric", [True, False])
+def test_a_loss_is_a_pruned_trial_with_its_nats_recorded_once(
+    tmp_path: Path, has_metric: bool
+) -> None:
+    for _ in range(2):
+        ledger = open_ledger(tmp_path, has_metric=has_metric)
+        ledger.add_loss(SkipConfig.parse("a1"), "l1", 1, Loss(2.25), 0.5)
+        ledger.add_loss(SkipConfig.parse("a1"), "l1", 1, Loss(2.25), 0.5)
+        ledger.close()
+    (trial,) = trials(tmp_path)
+    assert (trial.state.name, trial.user_attrs["loss"]) == ("PRUNED", 2.25)
+    assert (trial.user_attrs["skip"], trial.user_attrs["level"]) == ("a1", 1)
+    assert trial.params == {"a1": 1, "m1": 0, "a2": 0, "m2": 0}
+
+
+def test_a_loss_that_failed_is_a_failed_trial(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.add_loss(SkipConfig.parse("a1"), "l1", 1, Failure("worker died"))
+    ledger.close()
+    (trial,) = trials(tmp_path)
+    assert (trial.state.name, trial.user_attrs["reason"]) == ("FAIL", "worker died")
 
 
 def test_a_failed_configuration_is_a_failed_trial_with_its_reason(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from specdec_core.search.advice import (
     needed_tolerance,
 )
 from specdec_core.search.objectives import BothGains, Tolerances
-from specdec_core.search.tss import Failure, Score, SearchOutcome, TssSearch
+from specdec_core.search.outcome import Failure, Score, SearchOutcome
+from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig, SkipUnit
 
 TABLE = {

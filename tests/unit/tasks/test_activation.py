@@ -10,6 +10,7 @@ from specdec_core.errors import ProfileNotFoundError
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
 from tasks.search import run_search
+from tests.integration import store_examples
 from tests.table_evaluator import Control, TableEvaluator, config, workload
 
 
@@ -63,6 +64,39 @@ def test_the_same_search_activates_what_waits_and_decodes_nothing(
     assert store.profiles.resolve("path:/table", "translation").id == waiting.profile.id
     assert moves(store, report.profile.id)[-1] == ("active", report.run_id)
     assert store.profiles.count() == 1
+
+
+def measured_again(store: Store, profile_id: int, *, holds: bool) -> None:
+    found = store_examples.verification(
+        profile_id, store_examples.make_run(store).id, holds=holds, reason="the metric fell"
+    )
+    store.profiles.add_verification(found, store_examples.cause())
+
+
+def test_what_did_not_hold_since_is_not_activated_and_the_search_says_so(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    waiting = search(settings, store, control, activate=False).profile
+    measured_again(store, waiting.id, holds=False)
+    report = search(settings, store, control)
+    assert (report.profile.id, report.profile.status) == (waiting.id, "validated")
+    assert report.headline.endswith("(validated, nothing was activated)")
+    assert report.profile.reason == (
+        f"{waiting.reason}; it was not activated, though it did not hold when it was measured last "
+        f"(the metric fell): `specdec profiles verify {waiting.id}` measures it again"
+    )
+    measured_again(store, waiting.id, holds=True)
+    assert search(settings, store, control).profile.status == "active"
+
+
+def test_an_active_version_that_did_not_hold_since_stays_and_the_search_says_so(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    active = search(settings, store, control).profile
+    measured_again(store, active.id, holds=False)
+    again = search(settings, store, control).profile
+    assert (again.id, again.status, again.is_new) == (active.id, "active", False)
+    assert "it stays active, though it did not hold" in again.reason
 
 
 def test_without_a_gain_the_dense_profile_waits_too(

@@ -9,7 +9,7 @@ import pytest
 
 from db.cells import CellDifference
 from db.store import Store
-from flows.benchmark_tables import cell_table, headline
+from flows.benchmark_tables import cell_table, headline, latency_table
 from flows.proof_tables import difference_table
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
@@ -18,7 +18,7 @@ from specdec_core.errors import ConfigError, DataError
 from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
 from tasks.grid import make_grid
-from tasks.mirrored import report_metrics
+from tasks.mirrored import cell_metrics, report_metrics
 from tasks.pool import pool_factory
 from tasks.prepare import Workload
 from tasks.runtime import LogLine
@@ -65,6 +65,23 @@ def test_every_cell_is_measured_paired_and_stored(
     run = store.runs.get(report.run_id)
     assert run is not None
     assert run.status == "completed"
+
+
+def test_latency_is_stored_shown_and_mirrored_by_step_and_by_token(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    cell = bench(settings, store, control).cells[1]
+    # 8 items twice, 12 steps of 10 ms each, 24 tokens after the first: 5 ms per token.
+    assert cell.figures is not None
+    assert cell.figures.step_ms is not None
+    assert cell.figures.step_ms.num == 8 * 2 * 12
+    (stored,) = store.benchmarks.list(domain=cell.domain, drafter=cell.drafter)
+    assert stored.figures == cell.figures
+    row = latency_table(bench(settings, store, control)).rows[1]
+    assert row[:2] == ("translation", "prompt-lookup")
+    assert row[2:] == ("192", "10.00", "10.00", "10.00", "16", "5.00", "5.00", "5.00")
+    assert cell_metrics(cell)["step_ms/p99"] == pytest.approx(10.0)
+    assert cell_metrics(cell)["token_ms/p50"] == pytest.approx(5.0)
 
 
 def test_repeats_alternate_in_direction(settings: Settings, store: Store, control: Control) -> None:

@@ -141,3 +141,30 @@ def test_two_cells_added_up_are_one_of_all_their_items() -> None:
     assert figures.speedup is not None
     assert figures.speedup.estimate == pytest.approx(5 / 3)
     assert figures.phases == PhaseSeconds(forward=2.0, draft=1.0)
+
+
+def test_latency_is_per_step_over_all_repeats_and_per_token_over_requests() -> None:
+    slow = sample("a", 5, 0.08).model_copy(update={"step_seconds": (0.02,) * 4})
+    fast = sample("b", 3, 0.02).model_copy(update={"step_seconds": (0.01,) * 2})
+    found = figures_of(
+        Measured(
+            mine=((slow, fast), (slow, fast)),
+            plain=((slow, fast), (slow, fast)),
+            phases=PhaseSeconds(),
+            is_plain=True,
+            needs_equal_lengths=True,
+        ),
+        None,
+    )
+    # Eight steps of 20 ms and four of 10 ms; requests of 20, 10, 20 and 10 ms per token.
+    assert found.step_ms is not None
+    assert (found.step_ms.num, found.step_ms.p50) == (12, pytest.approx(20.0))
+    assert found.token_ms is not None
+    assert (found.token_ms.num, found.token_ms.p50) == (4, pytest.approx(15.0))
+    assert (found.token_ms.p90, found.token_ms.p99) == (pytest.approx(20.0), pytest.approx(20.0))
+
+
+def test_samples_of_former_versions_have_no_step_latency() -> None:
+    figures = figures_of(measured([sample("a", 3, 0.02)], [sample("a", 3, 0.02)]), None)
+    assert figures.step_ms is None
+    assert figures.token_ms is not None

@@ -8,13 +8,13 @@ from db.schemas import HeldoutComparison, Interval
 from db.store import Store
 from flows.views import change
 from specdec_core.records import SampleResult, StepTrace
-from specdec_core.search.tss import SearchOutcome
+from specdec_core.search.outcome import SearchOutcome
+from tasks.cases import count_cases, qualitative_cases
 from tasks.heldout import (
     Heldout,
     compare_heldout,
     metric_change,
     plan_heldout,
-    qualitative_cases,
 )
 from tasks.publish import decide
 from tests.table_evaluator import Control, TableEvaluator, config, workload
@@ -124,6 +124,15 @@ def test_cases_show_the_largest_changes_and_texts_that_differ() -> None:
     ]
     assert cases[0].prompt == "prompt 2"
     assert cases[0].reference == "answer 2"
+
+
+def test_every_scored_item_counts_as_better_same_or_worse() -> None:
+    dense = [sample("a", 0.2), sample("b", 0.2), sample("c", 0.2), sample("d", None)]
+    sparse = [sample("a", 0.3), sample("b", 0.2 + 1e-12), sample("c", 0.0), sample("d", None)]
+    counts = count_cases(dense, sparse)
+    assert counts is not None
+    assert (counts.better, counts.same, counts.worse) == (1, 1, 1)
+    assert count_cases(dense[3:], sparse[3:]) is None
 
 
 def around(estimate: float, spread: float) -> Interval:

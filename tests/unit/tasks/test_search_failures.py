@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 
+import optuna
 import psutil
 import pytest
 
@@ -61,6 +62,14 @@ def test_a_loss_that_is_no_number_is_recorded_and_left_out(
     assert "loss is not a finite number" in (failed.error or "")
     # Of the others 1 costs least, and 4 beside it.
     assert report.answer.skip == "1,4"
+    trials = optuna.load_study(
+        study_name=report.study, storage=settings.resolved_optuna_url
+    ).get_trials()
+    single = {t.user_attrs["skip"]: t for t in trials if t.user_attrs["level"] == 1}
+    states = {skip: trial.state.name for skip, trial in single.items()}
+    assert states == {"1": "PRUNED", "2": "PRUNED", "3": "PRUNED", "4": "FAIL"}
+    nats = {skip: trial.user_attrs["loss"] for skip, trial in single.items() if skip != "4"}
+    assert min(nats, key=nats.get) == "1"
 
 
 def test_running_out_of_memory_is_not_repeated_identically(

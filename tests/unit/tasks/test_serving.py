@@ -99,7 +99,33 @@ def test_profiles_come_from_the_rest_api(
     with open_serving(config, settings, lambda _line: None, needs_router=False) as serving:
         skips = [str(serving.controller.lease("qa").skip) for _ in range(2)]
         assert serving.controller.lease("math").decision.reason == "no-profile"
-    assert (skips, statuses) == (["1", "1"], [200, 304, 404])
+        published(store, settings, model, domain="code", target_identity="b" * 64)
+        other = serving.controller.lease("code").decision
+        assert (other.reason, other.fault) == ("refused", "revision")
+        assert "profile 2 is refused: it is for another revision" in other.text
+    assert (skips, statuses) == (["1", "1"], [200, 304, 404, 404])
+
+
+def refusal(settings: Settings, **fields: object) -> tuple[str, dict[str, int]]:
+    """Why `qa` is dense, and the counters of refused profiles."""
+    config = ServingConfig.model_validate({"dtype": "float64", "drafter": DRAFTER, **fields})
+    with open_serving(config, settings, lambda _line: None, needs_router=False) as serving:
+        lease = serving.controller.lease("qa")
+        assert str(lease.view.skip) == ""
+        return lease.decision.text, serving.controller.snapshot().refused
+
+
+def test_a_profile_of_another_revision_or_layer_count_is_refused_and_counted(
+    store: Store, settings: Settings, model: str
+) -> None:
+    published(store, settings, model, target_identity="b" * 64)
+    text, refused = refusal(settings, target=model)
+    assert "profile 1 is refused: it is for another revision: files bbbbbbbbbbbb.." in text
+    assert refused == {"revision": 1}
+    published(store, settings, model, num_layers=7)
+    text, refused = refusal(settings, target=model)
+    assert text == "profile 2 is refused: it is for 7 layers, the target has 3"
+    assert refused == {"layers": 1}
 
 
 def test_a_skip_set_by_hand_needs_no_domain(settings: Settings, model: str) -> None:

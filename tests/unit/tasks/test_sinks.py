@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
@@ -174,6 +175,32 @@ def test_a_failed_run_is_marked_in_the_tracker(
         search(tracked, store, control)
     (parent,) = runs(tracked)
     assert parent.info.status == "FAILED"
+
+
+def test_a_search_leaves_the_files_that_were_written_when_it_ended(
+    tracked: Settings, store: Store, control: Control
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    def write(_store: Store, run: RunRecord, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "report.md").write_text(run.summary["headline"])
+
+    report = run_search(
+        config(),
+        tracked,
+        store,
+        pool_factory(tracked, TableEvaluator(control.folder), is_inline=True),
+        tracker=open_tracker(tracked),
+        prepare_workload=workload,
+        write_files=write,
+    )
+    (parent,) = [run for run in runs(tracked) if PARENT_TAG not in run.data.tags]
+    client = MlflowClient(tracked.resolved_mlflow_url)
+    (file,) = client.list_artifacts(parent.info.run_id)
+    assert file.path == "report.md"
+    written = Path(client.download_artifacts(parent.info.run_id, "report.md"))
+    assert written.read_text() == report.headline
 
 
 def test_a_benchmark_leaves_its_cells_its_plots_and_what_is_proven(

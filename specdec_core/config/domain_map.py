@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field, field_validator
 
 from specdec_core.config.base import Record
-from specdec_core.serving.profile import ServedProfile
+from specdec_core.config.evaluation import PREFILL_HELP, Prefill
 
 
 class DomainEntry(Record):
@@ -20,6 +20,7 @@ class DomainEntry(Record):
         None, description="signed relative tolerances on acceptance and metric"
     )
     sel_ids: tuple[str, ...] = Field((), description="items of the selection")
+    prefill: Prefill = Field("sparse", description=PREFILL_HELP)
     status: str = Field(description="'validated' or 'active' where it may be used")
 
     @property
@@ -54,20 +55,3 @@ class DomainMap(Record):
                 f"default skips {list(default)}: unknown domains run dense, so it must be []"
             )
         return default
-
-    def profile(self, domain: str, label: str) -> ServedProfile | None:
-        """Return the profile of `domain` under `label`, or None where it has no entry."""
-        entry = self.domains.get(domain)
-        if entry is None:
-            return None
-        return ServedProfile(
-            label=label,
-            domain=domain,
-            target=self.model,
-            target_identity=self.model_identity,
-            dtype=self.dtype,
-            drafter=self.drafter,
-            num_layers=self.num_layers,
-            skip=entry.skip_text,
-            status=entry.status,
-        )
