@@ -26,6 +26,7 @@ from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target
 from specdec_core.profiling.hardware import describe_hardware
 from specdec_core.provenance import code_version, describe_provenance
+from tasks.run_files import write_text
 from tasks.runtime import resolve_device
 
 RESULTS = Path(__file__).parent / "results"
@@ -164,7 +165,4 @@ def write(name: str, figures: dict[str, Any], device: str = "cpu") -> None:
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "provenance": describe_provenance(),
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    temporary = RESULTS / f".{name}.json"
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(RESULTS / f"{name}.json")
+    write_text(RESULTS / f"{name}.json", json.dumps(document, indent=1) + "\n")

@@ -33,7 +33,8 @@ from specdec_core.search.outcome import Score
 from specdec_core.search.space import space_hash
 from specdec_core.search.study import StudyLedger
 from specdec_core.skip import SkipConfig
-from tasks.dispatch import Answer, Dispatcher
+from tasks.answers import Answer
+from tasks.dispatch import Dispatcher
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.jobs import JobFailure
 from tasks.mirrored import ChildRun, run_parameters

@@ -28,6 +28,7 @@ from specdec_core.models.prompt_states import PromptStates
 from specdec_core.models.reference import resolve_model
 from specdec_core.provenance import code_version
 from specdec_core.records import EvaluationResult
+from tasks.run_files import write_text
 from tasks.runtime import resolve_device
 
 _MODELS = ("pypi:smollm2-135m", "pypi:gemma3-270m")
@@ -59,11 +60,8 @@ def _cell(reference: str, suite: str) -> dict[str, Any]:
     name = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:24]
     kept = settings.cache_dir / "benchmarks" / f"prompt-states-{name}.json"
     if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
         found = _measure(_load(reference, suite, settings), _SUITES[suite], settings)
-        temporary = kept.with_suffix(".part")
-        temporary.write_text(json.dumps(found))
-        temporary.replace(kept)
+        write_text(kept, json.dumps(found))
         gc.collect()
     cell: dict[str, Any] = json.loads(kept.read_text())
     print(f"  {reference} {suite}: {cell['evaluation']['estimate']:.2f}", flush=True)

@@ -31,6 +31,7 @@ from specdec_core.skip import SkipConfig
 from tasks.driver import score_of
 from tasks.evaluator import ModelEvaluator
 from tasks.plan import Plan, plan_search
+from tasks.run_files import write_text
 
 _MODELS = ("pypi:gemma3-270m", "pypi:smollm2-135m")
 _SEARCH = {"beam": 4, "depth": 4, "num_selection": 16, "batch_size": 16, "suite": "builtin"}
@@ -113,7 +114,6 @@ class _Evaluations:
     def __init__(self, settings: Settings) -> None:
         self._evaluator = ModelEvaluator(settings)
         self._folder = settings.cache_dir / "benchmarks"
-        self._folder.mkdir(parents=True, exist_ok=True)
 
     def warm_up(self, plan: Plan) -> None:
         """Load the target and decode a little, unmeasured."""
@@ -128,9 +128,7 @@ class _Evaluations:
             seconds, tokens, found = json.loads(path.read_text())
             return _Cost(seconds, tokens, tuple(found))
         cost = self._run(request)
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(astuple(cost)))
-        temporary.replace(path)
+        write_text(path, json.dumps(astuple(cost)))
         return cost
 
     def _run(self, request: EvaluationRequest) -> _Cost:

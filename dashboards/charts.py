@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from dashboards.comparison import Comparison, comparisons
 from dashboards.queries import Depth
 from dashboards.summary import Configuration, SearchSummary
-from db.schemas import Interval
+from db.schemas import METRIC_TITLES, Interval
 
 ACCEPTANCE, METRIC = "#2f7fd1", "#d9772b"
 OUTSIDE, NEUTRAL, ANSWER = "#9aa3af", "#7b8794", "#c2377e"
@@ -29,7 +29,7 @@ def ablation_figure(search: SearchSummary) -> go.Figure:
     series = [("acceptance", ACCEPTANCE, [row.gain_acceptance for row in scored])]
     limits = [search.config.epsilon_acceptance]
     if search.has_metric:
-        series.append(("metric", METRIC, [row.gain_metric for row in scored]))
+        series.append((search.metric_name, METRIC, [row.gain_metric for row in scored]))
         limits.append(search.config.epsilon_metric)
     figure = make_subplots(rows=len(series), cols=1, shared_xaxes=True, vertical_spacing=0.08)
     labels = [escape(row.label) for row in scored]
@@ -81,7 +81,7 @@ def front_figure(search: SearchSummary) -> go.Figure:
     figure.add_hline(y=limits.epsilon_acceptance, line=dash)
     if search.has_metric:
         figure.add_vline(x=limits.epsilon_metric, line=dash)
-        figure.update_xaxes(title_text="metric change", tickformat="+.0%")
+        figure.update_xaxes(title_text=f"{search.metric_name} change", tickformat="+.0%")
     else:
         figure.update_xaxes(title_text="units skipped", dtick=1)
     figure.update_yaxes(title_text="acceptance change", tickformat="+.0%")
@@ -102,7 +102,7 @@ def interval_figure(search: SearchSummary) -> go.Figure:
     ]
     chosen = search.selection_metric_change
     if chosen is not None and search.selection_metric_change_kind == "relative":
-        lines.append(("task metric on selection items", chosen, None))
+        lines.append((f"{METRIC_TITLES[search.metric_name]} on selection items", chosen, None))
     figure = go.Figure()
     for name, interval, limit in reversed(lines):
         figure.add_trace(_interval_trace(escape(name), interval))
@@ -217,7 +217,7 @@ def _points(
         customdata=[row.level for row in rows],
         hovertemplate=(
             "skip %{text} (level %{customdata})<br>acceptance %{y:+.1%}"
-            + ("<br>metric %{x:+.1%}" if search.has_metric else "")
+            + (f"<br>{search.metric_name} %{{x:+.1%}}" if search.has_metric else "")
             + "<extra></extra>"
         ),
     )

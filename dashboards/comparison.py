@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dashboards.summary import SearchSummary
 from dashboards.views import ChangeKind
-from db.schemas import Interval, SkipProfile
+from db.schemas import METRIC_TITLES, Interval, SkipProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Comparison:
     digits: int = 3
     tolerance: float | None = None
     reference: str = "dense"
+    is_agreement: bool = False
+    """Whether a change says that outputs differ, and nothing about which is better."""
 
     @property
     def reading(self) -> str:
@@ -30,6 +32,8 @@ class Comparison:
         neutral = 1.0 if self.kind == "ratio" else 0.0
         if self.change.low > neutral:
             return f"better than {self.reference}"
+        if self.is_agreement and self.change.high < neutral:
+            return f"differs from {self.reference}"
         verb = "worse than" if self.change.high < neutral else "not told apart from"
         return f"{verb} {self.reference}"
 
@@ -57,13 +61,14 @@ def comparisons(search: SearchSummary) -> tuple[Comparison, ...]:
     if found.metric_dense is not None:
         rows.append(
             Comparison(
-                "task metric",
+                METRIC_TITLES[found.metric_name],
                 found.metric_dense,
                 found.metric_sparse,
                 found.metric_change,
                 found.metric_change_kind,
                 digits=4,
                 tolerance=search.config.epsilon_metric,
+                is_agreement=found.metric_name == "agreement",
             )
         )
     speed = (found.tokens_per_s_dense, found.tokens_per_s_sparse)

@@ -11,10 +11,10 @@ from dashboards.queries import BENCHMARK_KINDS, NUM_RUNS
 from dashboards.views import (
     ABSENT,
     Cell,
-    Column,
     Table,
     change_cells,
     flag_cell,
+    named_columns,
     number_cell,
     text_cell,
 )
@@ -82,7 +82,7 @@ def leaderboard_table(cells: Iterable[BenchmarkCell]) -> Table:
         "metric": "metric",
         "error": "error",
     }
-    columns = tuple(Column(name, title) for name, title in titles.items())
+    columns = named_columns(**titles)
     caption = "Methods by domain, batch 1, against autoregressive decoding"
     return Table("leaderboard", caption, columns, tuple(_row(cell) for cell in cells))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.queries import Detail
-from dashboards.views import Cell, Column, Table, change_cells, flag_cell, moment, text_cell
+from dashboards.views import Cell, Table, change_cells, flag_cell, moment, named_columns, text_cell
 
 
 def transitions_table(detail: Detail) -> Table:
@@ -25,14 +25,16 @@ def transitions_table(detail: Detail) -> Table:
         )
         for each in detail.transitions
     )
-    return Table("transitions", "Changes of status, oldest first", _columns(titles), rows)
+    return Table("transitions", "Changes of status, oldest first", named_columns(**titles), rows)
 
 
 def verifications_table(detail: Detail) -> Table:
     """Every repeated measurement of the selected version, in its held-out changes."""
     titles = {"created_at": "time", "holds": "result", "reason": "reason"}
+    compared = [each.heldout for each in detail.verifications if each.heldout]
+    metric_name = compared[0].metric_name if compared else "metric"
     for figure in ("acceptance", "metric", "speedup"):
-        title = "speed-up" if figure == "speedup" else figure
+        title = {"speedup": "speed-up", "metric": metric_name}.get(figure, figure)
         titles |= {figure: title, f"{figure}_low": "95 % low", f"{figure}_high": "95 % high"}
     titles |= {"hardware": "hardware", "run_id": "run"}
     rows = []
@@ -53,8 +55,4 @@ def verifications_table(detail: Detail) -> Table:
             )
         )
     caption = "Measured again on the same held-out items"
-    return Table("verifications", caption, _columns(titles), tuple(rows))
-
-
-def _columns(titles: dict[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(name, title) for name, title in titles.items())
+    return Table("verifications", caption, named_columns(**titles), tuple(rows))

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from dashboards.leaderboard import load_leaderboard
 from dashboards.queries import Question
-from dashboards.views import Cell, Column, Table, number_cell, text_cell
+from dashboards.views import Cell, Table, named_columns, number_cell, text_cell
 from db.api.problems import ProblemError
 from db.cells import BenchmarkCell
 from db.schemas import RunRecord
@@ -148,7 +148,7 @@ def tokens_table(output: Output) -> Table:
         )
         for token in output.tokens
     )
-    columns = tuple(Column(name, title) for name, title in titles.items())
+    columns = named_columns(**titles)
     return Table("tokens", "Tokens of this output, in order", columns, rows)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dashboards.summary import SearchSummary
 from dashboards.views import (
     Cell,
-    Column,
     Table,
     change_cells,
+    named_columns,
     number_cell,
     share_cell,
     text_cell,
 )
+from db.schemas import METRIC_TITLES
 from specdec_core.skip import SkipConfig
 
 
@@ -25,7 +26,7 @@ def results_table(search: SearchSummary) -> Table:
         "skip": "skip set",
         "sparsity": "sparsity",
         "acceptance": "acceptance",
-        "metric": "metric",
+        "metric": search.metric_name,
         "tokens_per_s": "tokens/s",
         "speedup": "speed over dense",
         "speedup_low": "95 % low",
@@ -34,7 +35,7 @@ def results_table(search: SearchSummary) -> Table:
         "same": "same",
         "worse": "worse",
     }
-    columns = tuple(Column(name, title) for name, title in titles.items())
+    columns = named_columns(**titles)
     found = search.heldout
     if found is None:
         return Table("results", "Results on held-out items", columns, ())
@@ -81,7 +82,7 @@ def control_table(search: SearchSummary) -> Table:
         "high": "95 % high",
         "verdict": "verdict",
     }
-    columns = tuple(Column(name, title) for name, title in titles.items())
+    columns = named_columns(**titles)
     found = search.negative_control
     if found is None:
         return Table("control", "Negative control", columns, ())
@@ -100,7 +101,7 @@ def control_table(search: SearchSummary) -> Table:
     )
     metric = (
         *lead,
-        text_cell("task metric"),
+        text_cell(METRIC_TITLES[found.metric_name]),
         number_cell(found.metric_dense, 4),
         number_cell(found.metric_sparse, 4),
         *change_cells(found.metric_change, found.metric_change_kind),

@@ -11,7 +11,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind, NegativeControl
+from db.schemas import (
+    HeldoutComparison,
+    Interval,
+    MetricChangeKind,
+    MetricName,
+    NegativeControl,
+)
 
 
 class _View(BaseModel):
@@ -134,6 +140,7 @@ class SearchSummary(_View):
     suite_hash: str = ""
     selection_ids: tuple[str, ...] = ()
     heldout_ids: tuple[str, ...] = ()
+    metric_name: MetricName = "metric"
     study: str = ""
     log_file: str = ""
     dense: Configuration
@@ -157,7 +164,7 @@ class SearchSummary(_View):
 
     @property
     def has_metric(self) -> bool:
-        """Whether the domain has a task metric."""
+        """Whether quality was looked at: by the task metric, or agreement with dense."""
         return self.dense.metric is not None
 
     @property

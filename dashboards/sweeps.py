@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from dashboards.summary import Configuration
 from dashboards.views import (
     Cell,
-    Column,
     Table,
     change_cells,
     flag_cell,
+    named_columns,
     number_cell,
     percent_cell,
     share_cell,
     text_cell,
 )
-from db.schemas import HeldoutComparison, Interval
+from db.schemas import HeldoutComparison, Interval, MetricName
 from specdec_core.skip import SkipConfig
 
 SWEEP_KINDS = {"tss-compare": "strategy", "tss-sensitivity": "tolerance"}
@@ -67,6 +67,7 @@ class SweepSummary(_View):
     num_layers: int = Field(ge=1)
     selection_ids: tuple[str, ...] = ()
     heldout_ids: tuple[str, ...] = ()
+    metric_name: MetricName = "metric"
     dense: Configuration
     dense_heldout: HeldoutComparison | None = None
     variants: tuple[SweepVariant, ...]
@@ -93,12 +94,12 @@ def answers_table(sweep: SweepSummary) -> Table:
 
     Source: TSS (its tables of strategies and of tolerances).
     """
-    columns = _columns(
+    columns = named_columns(
         name=sweep.what,
         skip="skip set",
         sparsity="sparsity",
         acceptance="acceptance",
-        metric="metric",
+        metric=sweep.metric_name,
         tokens_per_s="tokens/s",
         speedup="speed over dense",
         speedup_low="95 % low",
@@ -115,13 +116,13 @@ def answers_table(sweep: SweepSummary) -> Table:
 
 def answers_selection_table(sweep: SweepSummary) -> Table:
     """What each answer reached on the items that chose it."""
-    columns = _columns(
+    columns = named_columns(
         name=sweep.what,
         skip="skip set",
         acceptance="acceptance",
-        metric="metric",
+        metric=sweep.metric_name,
         gain_acceptance="acceptance change",
-        gain_metric="metric change",
+        gain_metric=f"{sweep.metric_name} change",
         is_within_tolerances="within tolerances",
     )
     caption = f"The same on the {len(sweep.selection_ids)} selection items"
@@ -147,7 +148,7 @@ def changes_figure(sweep: SweepSummary) -> go.Figure | None:
         return None
     panels: dict[str, list[Interval | None]] = {
         "acceptance change": [found.acceptance_change for _, found in compared],
-        "metric change": [
+        f"{sweep.metric_name} change": [
             found.metric_change if found.metric_change_kind == "relative" else None
             for _, found in compared
         ],
@@ -234,7 +235,3 @@ def _answer_cells(variant: SweepVariant) -> tuple[Cell, ...]:
         holds,
         *(number_cell(count, 0) for count in counts),
     )
-
-
-def _columns(**titles: str) -> tuple[Column, ...]:
-    return tuple(Column(name, title) for name, title in titles.items())

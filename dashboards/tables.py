@@ -12,17 +12,17 @@ from dashboards.results import control_table, results_table
 from dashboards.summary import Configuration, SearchSummary
 from dashboards.views import (
     Cell,
-    Column,
     Table,
     change_cells,
     flag_cell,
     moment,
+    named_columns,
     number_cell,
     percent_cell,
     share_cell,
     text_cell,
 )
-from db.schemas import RunRecord, SkipProfile
+from db.schemas import METRIC_TITLES, RunRecord, SkipProfile
 from specdec_core.config.dtype import type_label
 from specdec_core.skip import SkipConfig
 
@@ -36,7 +36,7 @@ _GUARD_TITLES = {
 
 def heldout_table(search: SearchSummary) -> Table:
     """Dense against sparse on held-out items."""
-    columns = _columns(
+    columns = named_columns(
         figure="figure",
         dense="dense",
         sparse="sparse",
@@ -64,20 +64,20 @@ def heldout_table(search: SearchSummary) -> Table:
 
 def front_table(search: SearchSummary) -> Table:
     """Feasible configurations that no other one beats in both gains."""
-    return _configuration_table("front", "Search front, selection items", search.front)
+    return _configuration_table("front", "Search front, selection items", search, search.front)
 
 
 def ablation_table(search: SearchSummary) -> Table:
     """What leaving out each single unit changes."""
     return _configuration_table(
-        "ablation", "Single units, by layer, selection items", search.ablation
+        "ablation", "Single units, by layer, selection items", search, search.ablation
     )
 
 
 def levels_table(search: SearchSummary) -> Table:
     """Every configuration of every level."""
     return _configuration_table(
-        "levels", "All configurations, by level, best first", search.configurations
+        "levels", "All configurations, by level, best first", search, search.configurations
     )
 
 
@@ -88,6 +88,7 @@ def level_tables(search: SearchSummary) -> tuple[Table, ...]:
             f"level-{level.number}",
             f"Level {level.number}: {_plural(len(level.rows), 'configuration')}, "
             f"{sum(row.is_feasible for row in level.rows)} within tolerance",
+            search,
             level.rows,
         )
         for level in search.levels
@@ -106,13 +107,13 @@ def guards_table(search: SearchSummary) -> Table:
         )
         for name in dict.fromkeys([*dense, *sparse])
     )
-    columns = _columns(guard="guard", dense="dense", sparse="sparse")
+    columns = named_columns(guard="guard", dense="dense", sparse="sparse")
     return Table("guards", "Degeneration guards, held-out items", columns, rows)
 
 
 def cases_table(search: SearchSummary) -> Table:
     """Held-out items with both answers."""
-    columns = _columns(
+    columns = named_columns(
         item_id="item",
         verdict="verdict",
         prompt="source",
@@ -142,7 +143,7 @@ def depth_table(detail: Detail) -> Table:
         (Cell(k, str(k), is_number=True), number_cell(dense), number_cell(sparse))
         for k, (dense, sparse) in enumerate(pairs, start=1)
     )
-    columns = _columns(k="tokens accepted, at least", dense="dense", sparse="sparse")
+    columns = named_columns(k="tokens accepted, at least", dense="dense", sparse="sparse")
     return Table("depth", "Share of drafting steps, held-out items", columns, rows)
 
 
@@ -155,7 +156,7 @@ def profiles_table(
     profiles: Iterable[SkipProfile], name: str = "profiles", caption: str = "Skip profiles"
 ) -> Table:
     """Profiles with their held-out figures; those of a dense profile are its own alone."""
-    columns = _columns(
+    columns = named_columns(
         id="id",
         version="version",
         domain="domain",
@@ -169,6 +170,7 @@ def profiles_table(
         acceptance_sparse="acceptance, sparse",
         metric_dense="metric, dense",
         metric_sparse="metric, sparse",
+        metric_name="metric is",
         speedup="speed-up",
         speedup_low="95 % low",
         speedup_high="95 % high",
@@ -196,6 +198,7 @@ def _profile_cells(profile: SkipProfile) -> tuple[Cell, ...]:
         number_cell(found.acceptance_sparse if found else None),
         number_cell(dense.metric_dense if dense else None, 4),
         number_cell(found.metric_sparse if found else None, 4),
+        text_cell(METRIC_TITLES[profile.selection.metric_name]),
         *change_cells(found.speedup if found else None, "ratio"),
         Cell(dense.num_items, str(dense.num_items), True) if dense else number_cell(None),
         *map(text_cell, (profile.hardware, profile.reason, profile.run_id)),
@@ -205,7 +208,7 @@ def _profile_cells(profile: SkipProfile) -> tuple[Cell, ...]:
 
 def runs_table(runs: Iterable[RunRecord]) -> Table:
     """Runs with their state."""
-    columns = _columns(
+    columns = named_columns(
         id="run", kind="kind", name="name", status="status", error="error", created_at="started"
     )
     rows = tuple(
@@ -236,14 +239,16 @@ DETAIL_TABLES: Mapping[str, Callable[[Detail], Table]] = {
 }
 
 
-def _configuration_table(name: str, caption: str, given: Iterable[Configuration]) -> Table:
-    columns = _columns(
+def _configuration_table(
+    name: str, caption: str, search: SearchSummary, given: Iterable[Configuration]
+) -> Table:
+    columns = named_columns(
         skip="skip set",
         level="level",
         acceptance="acceptance",
-        metric="metric",
+        metric=search.metric_name,
         gain_acceptance="acceptance change",
-        gain_metric="metric change",
+        gain_metric=f"{search.metric_name} change",
         mean_output_tokens="output tokens",
         stop_rate="stop rate",
         is_feasible="within tolerance",
@@ -275,10 +280,6 @@ def _configuration_cells(row: Configuration) -> tuple[Cell, ...]:
 def _without_figures(row: Configuration) -> str:
     """Return why a configuration has no figures of its own; empty where it has."""
     return "failed" if row.error else "dropped" if row.dropped else ""
-
-
-def _columns(**titles: str) -> tuple[Column, ...]:
-    return tuple(Column(name, title) for name, title in titles.items())
 
 
 def _plural(count: int, noun: str) -> str:

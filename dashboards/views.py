@@ -59,6 +59,11 @@ class Table:
         return file.getvalue()
 
 
+def named_columns(**titles: str) -> tuple[Column, ...]:
+    """Return columns with their headings, by name."""
+    return tuple(Column(name, title) for name, title in titles.items())
+
+
 def _harmless(value: str | int | float | bool | None) -> str | int | float | bool | None:
     if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
         return f"'{value}"

@@ -6,12 +6,14 @@ frees when it dies, however it dies: nothing has to be cleaned up and no heartbe
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import Database
 from db.faults import store_faults
@@ -66,7 +68,10 @@ class Claims:
         self._files.clear()
         self._keys.clear()
         if self._connection is not None:
-            # Locks belong to the session: it must not go back to the pool with them.
+            # Locks belong to the session: the server would free them a moment after it has ended,
+            # and it must not go back to the pool with any.
+            with contextlib.suppress(SQLAlchemyError):  # a server that is gone has freed them
+                self._connection.execute(text("SELECT pg_advisory_unlock_all()"))
             self._connection.invalidate()
             self._connection.close()
             self._connection = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from db.documents import PLAN_FIELDS
 from db.repositories.resolution import canonical_drafter
 from db.schemas import SkipProfile
 from db.store import Store
@@ -10,8 +9,6 @@ from db.version import package_version
 from specdec_core.config.domain_map import DomainEntry, DomainMap
 from specdec_core.errors import ConfigError, ProfileNotFoundError
 from specdec_core.skip import SkipConfig, UnitKind
-
-_SELECTION_IDS = PLAN_FIELDS[0]
 
 
 def domain_map(store: Store, target: str, drafter: str, dtype: str | None = None) -> DomainMap:
@@ -71,8 +68,9 @@ def _entry(store: Store, profile: SkipProfile) -> DomainEntry:
         M=scores.metric,
         A0=scores.dense_acceptance_length,
         M0=scores.dense_metric,
+        metric_name=scores.metric_name,
         eps=(profile.tolerance_acceptance, profile.tolerance_metric),
         prefill=profile.prefill,
-        sel_ids=tuple(run.summary.get(_SELECTION_IDS, ())),
+        sel_ids=tuple(run.summary.get("selection_ids", ())),
         status=profile.status,
     )

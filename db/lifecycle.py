@@ -44,7 +44,7 @@ def check_move(profile: SkipProfile, status: ProfileStatus) -> None:
     allowed = MOVES[profile.status]
     if status in allowed:
         return
-    expected = f"only {' or '.join(sorted(allowed))}" if allowed else "nothing else"
+    expected = f"only {' or '.join(sorted(allowed))}" if allowed else "nor anything else"
     advice = _ADVICE.get(profile.status, "`specdec profiles history` shows its versions")
     raise ConfigError(
         f"profile {profile.id} is {profile.status} and cannot become {status}, {expected}: "
@@ -99,15 +99,20 @@ class ProfileVerification(Record):
 def agreements(stated: HeldoutComparison, measured: HeldoutComparison) -> list[FigureAgreement]:
     """Return how each figure that both have was stated and is measured now.
 
-    Changes of the metric that are expressed in different ways are left out.
+    Changes of the metric that are of different kinds are left out.
     """
     pairs: dict[str, tuple[Interval | None, Interval | None, MetricChangeKind]] = {
         "acceptance": (stated.acceptance_change, measured.acceptance_change, "relative"),
-        "metric": (stated.metric_change, measured.metric_change, measured.metric_change_kind),
+        measured.metric_name: (
+            stated.metric_change,
+            measured.metric_change,
+            measured.metric_change_kind,
+        ),
         "speed": (_gain(stated.speedup), _gain(measured.speedup), "relative"),
     }
-    if stated.metric_change_kind != measured.metric_change_kind:
-        del pairs["metric"]
+    kinds = [(one.metric_name, one.metric_change_kind) for one in (stated, measured)]
+    if kinds[0] != kinds[1]:
+        del pairs[measured.metric_name]
     return [
         FigureAgreement(
             figure=figure, kind=kind, stated=one, measured=other, overlaps=_overlap(one, other)

@@ -19,6 +19,12 @@ RunStatus = Literal["running", "completed", "failed", "cancelled"]
 ProfileStatus = Literal["candidate", "validated", "active", "retired", "rejected"]
 ResultStatus = Literal["done", "failed"]
 MetricChangeKind = Literal["relative", "difference"]
+MetricName = Literal["metric", "agreement"]
+"""The task metric of the items; agreement with the dense output where they have no reference."""
+METRIC_TITLES: dict[MetricName, str] = {
+    "metric": "task metric",
+    "agreement": "agreement with dense",
+}
 
 
 class Interval(Record):
@@ -108,6 +114,7 @@ class ProfileScores(Record):
     metric: float | None = None
     dense_acceptance_length: float = Field(description="the same for the dense target")
     dense_metric: float | None = None
+    metric_name: MetricName = "metric"
 
 
 class HeldoutComparison(Record):
@@ -125,6 +132,7 @@ class HeldoutComparison(Record):
         description="'relative': sparse / dense - 1; 'difference': sparse - dense, where the dense "
         "metric is too close to 0 for a ratio",
     )
+    metric_name: MetricName = "metric"
     tokens_per_s_dense: float
     tokens_per_s_sparse: float
     speedup: Interval = Field(description="sparse over dense, ratio of totals, same drafter")
@@ -166,12 +174,22 @@ class NegativeControl(Record):
     metric_sparse: float | None = None
     metric_change: Interval | None = Field(None, description="as `metric_change_kind` says")
     metric_change_kind: MetricChangeKind = "relative"
-    agreement: Interval = Field(
+    metric_name: MetricName = "metric"
+    same_beginning: Interval = Field(
         description="share of the dense output's tokens that the sparse one repeats from the start"
     )
     guards: tuple[str, ...] = Field((), description="signs of degenerate sparse output")
     verdict: ControlVerdict
     reason: str = Field(description="what decided the verdict, one sentence")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_name(cls, given: Any) -> Any:
+        """Read reports that were stored when `same_beginning` had the name of another measure."""
+        if not isinstance(given, dict) or "agreement" not in given:
+            return given
+        renamed = {**given, "same_beginning": given["agreement"]}
+        return {name: value for name, value in renamed.items() if name != "agreement"}
 
 
 class ProfileKey(Record):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -29,6 +28,7 @@ from flows.views import TableView
 from tasks.benchmark_report import BenchmarkReport
 from tasks.plot_style import Plot, png_of
 from tasks.report import Progress, SearchReport
+from tasks.run_files import slug
 from tasks.search_plots import search_plots, sweep_plots
 from tasks.sweep_report import SweepReport
 
@@ -79,7 +79,7 @@ class ProgressBar:
 
 def artifact_key(*parts: str) -> str:
     """Return a key of the characters that Prefect allows: lower case, digits, dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+    return slug("-".join(parts))
 
 
 def publish_search(report: SearchReport, found: tuple[Link, ...]) -> None:

@@ -25,6 +25,7 @@ from tasks.benchmark_report import BenchmarkReport
 from tasks.plot_style import Plot, write_plots
 from tasks.plots import benchmark_plots
 from tasks.report import SearchReport
+from tasks.run_files import slug, write_text
 from tasks.search_plots import search_plots, sweep_plots
 from tasks.stored import Report, read_report
 from tasks.sweep_report import SweepReport
@@ -50,14 +51,14 @@ class Export:
 
     def write_tables(self, path: Path) -> Path:
         """Write the JSON document to a file."""
-        return _write_text(path, json.dumps(self.document, indent=1) + "\n")
+        return write_text(path, json.dumps(self.document, indent=1) + "\n")
 
     def _write(self, folder: Path, stem: str, plots: str) -> list[Path]:
         drawn = write_plots(self.plots, folder / plots)
         links = [f"![{path.stem}]({PurePath(plots, path.name)})" for path in drawn]
         text = "\n\n".join([self.markdown, *links]) + "\n"
         document = self.write_tables(folder / f"{stem}.json")
-        return [document, _write_text(folder / f"{stem}.md", text), *drawn]
+        return [document, write_text(folder / f"{stem}.md", text), *drawn]
 
     def write_run_files(self, folder: Path) -> list[Path]:
         """Write report.json, report.md and plots into the folder of a run; return the files."""
@@ -87,7 +88,7 @@ def export_of(store: Store, run: RunRecord) -> Export:
         "provenance": {name: run.provenance.get(name) for name in _CODE},
     }
     target = str(_target(report)).rpartition(":")[2]
-    name = _slug(f"{run.kind}-{run.name}-{PurePath(target).name}")
+    name = slug(f"{run.kind}-{run.name}-{PurePath(target).name}")
     return Export(name, portable(document, places), portable(markdown, places), tuple(plots))
 
 
@@ -179,16 +180,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _texts(each)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def _write_text(path: Path, text: str) -> Path:
-    """Write by temporary name and rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f"{path.suffix}.part")
-    temporary.write_text(text)
-    temporary.replace(path)
-    return path

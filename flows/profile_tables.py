@@ -9,7 +9,7 @@ from datetime import datetime
 from db.lifecycle import FigureAgreement, ProfileTransition, ProfileVerification
 from db.profile_diff import ProfileDiff
 from db.schemas import SkipProfile
-from flows.views import ABSENT, TableView, change, ratio
+from flows.views import ABSENT, TableView, change, quality_change, ratio
 
 
 def profile_table(profiles: Sequence[SkipProfile]) -> TableView:
@@ -70,7 +70,11 @@ def verification_table(profile_id: int, measured: Sequence[ProfileVerification])
                 _moment(each.created_at),
                 "yes" if each.holds else "no",
                 change(each.heldout.acceptance_change) if each.heldout else ABSENT,
-                change(each.heldout.metric_change, each.heldout.metric_change_kind)
+                quality_change(
+                    each.heldout.metric_change,
+                    each.heldout.metric_change_kind,
+                    each.heldout.metric_name,
+                )
                 if each.heldout
                 else ABSENT,
                 ratio(each.heldout.speedup) if each.heldout else ABSENT,

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from db.schemas import METRIC_TITLES
 from flows.search_tables import (
     ablation_table,
     case_count_table,
@@ -17,7 +18,15 @@ from flows.search_tables import (
     result_table,
 )
 from flows.services.state import SupervisorState
-from flows.views import ABSENT, TableView, change, code_block, number, ratio, share
+from flows.views import (
+    ABSENT,
+    TableView,
+    change,
+    code_block,
+    number,
+    ratio,
+    share,
+)
 from specdec_core.config.dtype import type_label
 from tasks.report import Case, SearchReport
 
@@ -67,7 +76,7 @@ def comparison_table(report: SearchReport) -> TableView:
                 change(heldout.acceptance_change),
             ),
             (
-                "task metric",
+                METRIC_TITLES[heldout.metric_name],
                 number(heldout.metric_dense, 4),
                 number(heldout.metric_sparse, 4),
                 change(heldout.metric_change, heldout.metric_change_kind),
@@ -112,7 +121,7 @@ def _selection_table(report: SearchReport) -> TableView:
                 share(row.gain_acceptance),
             ),
             (
-                "task metric",
+                METRIC_TITLES[report.metric_name],
                 number(report.dense.metric, 4),
                 number(row.metric, 4),
                 share(row.gain_metric),
@@ -124,14 +133,20 @@ def _selection_table(report: SearchReport) -> TableView:
 def level_tables(report: SearchReport) -> tuple[TableView, ...]:
     """Every configuration of every level, best first."""
     return tuple(
-        configuration_table(f"Level {level.number}: {len(level.rows)} configurations", level.rows)
+        configuration_table(
+            f"Level {level.number}: {len(level.rows)} configurations",
+            level.rows,
+            report.metric_name,
+        )
         for level in report.levels
     )
 
 
 def front_table(report: SearchReport) -> TableView:
     """Configurations that no other one beats in both acceptance and metric."""
-    return configuration_table("Search front on the selection items", report.front)
+    return configuration_table(
+        "Search front on the selection items", report.front, report.metric_name
+    )
 
 
 def near_miss_table(report: SearchReport) -> TableView:
@@ -143,7 +158,9 @@ def near_miss_table(report: SearchReport) -> TableView:
         if not row.is_feasible and row.violation is not None
     ]
     missed.sort(key=lambda row: (row.violation or 0.0, row.skip))
-    return configuration_table("Nearest misses of the tolerances", missed[:_NUM_NEAR_MISSES])
+    return configuration_table(
+        "Nearest misses of the tolerances", missed[:_NUM_NEAR_MISSES], report.metric_name
+    )
 
 
 def facts(report: SearchReport) -> tuple[tuple[str, str], ...]:
@@ -262,9 +279,9 @@ def _control_text(report: SearchReport) -> str:
         return "none"
     metric = change(found.metric_change, found.metric_change_kind)
     return (
-        f"{found.domain}, {len(found.item_ids)} items: {found.verdict}; metric {metric}, "
-        f"acceptance {change(found.acceptance_change)}, "
-        f"{found.agreement.estimate:.0%} of the dense output kept"
+        f"{found.domain}, {len(found.item_ids)} items: {found.verdict}; "
+        f"{found.metric_name} {metric}, acceptance {change(found.acceptance_change)}, "
+        f"{found.same_beginning.estimate:.0%} of the dense output kept"
     )
 
 

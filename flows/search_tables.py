@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from db.schemas import Interval
-from flows.views import ABSENT, TableView, change, number, percent, ratio, share
+from db.schemas import Interval, MetricName
+from flows.views import (
+    ABSENT,
+    TableView,
+    change,
+    number,
+    percent,
+    quality,
+    quality_change,
+    ratio,
+    share,
+)
 from specdec_core.skip import SkipConfig
 from tasks.joint import DrafterAcceptance
 from tasks.report import ConfigurationRow, SearchReport
@@ -78,8 +88,10 @@ def control_table(reports: Sequence[SearchReport]) -> TableView:
                 control.skip,
                 str(len(control.item_ids)),
                 change(control.acceptance_change),
-                change(control.metric_change, control.metric_change_kind),
-                percent(control.agreement.estimate),
+                quality_change(
+                    control.metric_change, control.metric_change_kind, control.metric_name
+                ),
+                percent(control.same_beginning.estimate),
                 control.verdict,
             )
             for name, control in found
@@ -90,7 +102,7 @@ def control_table(reports: Sequence[SearchReport]) -> TableView:
 def ablation_table(report: SearchReport) -> TableView:
     """What leaving out each single unit does, in the order of the model, after the dense target."""
     title = f"Single units, by layer, on {len(report.selection_ids)} selection items"
-    return configuration_table(title, (report.dense, *report.ablation))
+    return configuration_table(title, (report.dense, *report.ablation), report.metric_name)
 
 
 def joint_ablation_table(reports: Sequence[SearchReport]) -> TableView:
@@ -101,7 +113,11 @@ def joint_ablation_table(reports: Sequence[SearchReport]) -> TableView:
     by_unit = [{row.skip: row for row in report.ablation} for report in reports]
     units = sorted({skip for rows in by_unit for skip in rows}, key=_order)
     names = names_of(reports)
-    columns = [f"{name}: {what}" for name in names for what in ("acceptance", "metric")]
+    columns = [
+        f"{name}: {what}"
+        for name, report in zip(names, reports, strict=True)
+        for what in ("acceptance", report.metric_name)
+    ]
     return TableView(
         f"Single units of {reports[0].target}: change against dense on selection items",
         ("unit", *columns),
@@ -148,16 +164,18 @@ def drafter_table(rows: Iterable[DrafterAcceptance]) -> TableView:
     )
 
 
-def configuration_table(title: str, rows: Iterable[ConfigurationRow]) -> TableView:
+def configuration_table(
+    title: str, rows: Iterable[ConfigurationRow], metric_name: MetricName = "metric"
+) -> TableView:
     """Some configurations with their selection figures, in the given order."""
     return TableView(
         title,
         (
             "skip",
             "acceptance",
-            "metric",
+            metric_name,
             "acceptance change",
-            "metric change",
+            f"{metric_name} change",
             "output tokens",
             "stop rate",
             "state",
@@ -177,7 +195,7 @@ def _result_rows(name: str, report: SearchReport) -> list[tuple[str, ...]]:
         percent(0.0),
         number(found.acceptance_dense),
         ABSENT,
-        number(found.metric_dense, 4),
+        quality(found.metric_dense, found.metric_name),
         ABSENT,
         number(found.tokens_per_s_dense, 1),
         *(ABSENT,) * 3,
@@ -188,8 +206,8 @@ def _result_rows(name: str, report: SearchReport) -> list[tuple[str, ...]]:
         percent(SkipConfig.parse(compared.skip).sparsity(report.num_layers)),
         number(found.acceptance_sparse),
         change(found.acceptance_change),
-        number(found.metric_sparse, 4),
-        change(found.metric_change, found.metric_change_kind),
+        quality(found.metric_sparse, found.metric_name),
+        quality_change(found.metric_change, found.metric_change_kind, found.metric_name),
         number(found.tokens_per_s_sparse, 1),
         ratio(found.speedup),
         ratio(found.speedup_over_autoregressive),

@@ -22,7 +22,7 @@ def answer_table(report: SweepReport) -> TableView:
             "skip",
             "sparsity",
             "acceptance",
-            "metric",
+            report.metric_name,
             "tokens/s",
             "speed over dense",
             "holds",
@@ -42,9 +42,9 @@ def selection_table(report: SweepReport) -> TableView:
             _name_column(report),
             "skip",
             "acceptance",
-            "metric",
+            report.metric_name,
             "acceptance change",
-            "metric change",
+            f"{report.metric_name} change",
             "within tolerances",
         ),
         (
@@ -66,7 +66,7 @@ def change_table(report: SweepReport) -> TableView:
             _name_column(report),
             "skip",
             "acceptance change",
-            "metric change",
+            f"{report.metric_name} change",
             "speed over dense",
             "over dense without drafter",
         ),
@@ -90,7 +90,7 @@ def draw_table(report: SweepReport) -> TableView:
     rows = [draws for variant in report.variants for draws in variant.draws]
     return TableView(
         "Random sets of each size on the selection items: mean (standard deviation)",
-        ("units left out", "draws", "acceptance", "metric"),
+        ("units left out", "draws", "acceptance", report.metric_name),
         tuple(_draw_row(draws) for draws in rows),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from db.schemas import Interval, MetricChangeKind
+from db.schemas import Interval, MetricChangeKind, MetricName
 
 ABSENT = "-"
 
@@ -46,6 +46,19 @@ class TableView:
 def number(value: float | None, digits: int = 3) -> str:
     """Return a figure, or a dash where there is none."""
     return ABSENT if value is None else f"{value:.{digits}f}"
+
+
+def quality(value: float | None, name: MetricName) -> str:
+    """Return a metric beside those of other domains; marked where it is an agreement."""
+    return number(value, 4) if name == "metric" or value is None else f"{value:.4f} ({name})"
+
+
+def quality_change(
+    interval: Interval | None, kind: MetricChangeKind, name: MetricName = "metric"
+) -> str:
+    """Return its change with the interval, marked in the same way."""
+    text = change(interval, kind)
+    return text if name == "metric" or interval is None else f"{text} ({name})"
 
 
 def percent(value: float | None) -> str:

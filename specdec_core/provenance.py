@@ -32,8 +32,10 @@ _RESULT_CODE = (
     "bench/metrics.py",
     "evaluation.py",
     "language_loss.py",
+    "profiling/memory.py",
     "randomness.py",
     "skip.py",
+    "summary.py",
 )
 _SOURCE_SUFFIXES = {".py", ".cpp", ".hpp"}
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "ray", "optuna")

@@ -13,10 +13,11 @@ from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.settings import Settings
 from specdec_core.records import SampleResult
+from tasks.answers import Answer
 from tasks.benchmark_report import BenchmarkReport, MethodOverall, notes_on, overall_of
 from tasks.cells import CellPlan, done_cell, failed_cell, measured_of
 from tasks.certify import differing_items
-from tasks.dispatch import Answer, Dispatcher
+from tasks.dispatch import Dispatcher
 from tasks.figures import Measured
 from tasks.grid import Grid, Row, alternating, make_grid
 from tasks.jobs import JobFailure, StopCheck
@@ -112,8 +113,8 @@ def _report(config: BenchmarkConfig, run_id: str, grid: Grid, driver: _Driver) -
         regressions=found.regressions,
         baseline_run_id=found.baseline_run_id,
         notes=(*grid.notes, *notes_on(cells), *found.notes),
-        num_evaluated=driver.dispatcher.num_evaluated,
-        num_memoised=driver.dispatcher.num_memoised,
+        num_evaluated=driver.dispatcher.answers.num_evaluated,
+        num_memoised=driver.dispatcher.answers.num_memoised,
     )
 
 

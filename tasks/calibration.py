@@ -21,7 +21,7 @@ from specdec_core.errors import (
     WorkerLostError,
 )
 from specdec_core.skip import SkipConfig, UnitKind
-from tasks.dispatch import MAX_ATTEMPTS
+from tasks.answers import MAX_ATTEMPTS
 from tasks.jobs import JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
 from tasks.prepare import Preparer, Workload, prepare

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from db.repositories.profile_moves import unknown_profile
-from db.schemas import Interval, SkipProfile
+from db.schemas import METRIC_TITLES, Interval, SkipProfile
 from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
@@ -76,7 +76,10 @@ def card_figures(profile: SkipProfile) -> list[CardFigure]:
         shown = "-" if change is None else _percent(change) if is_ratio else _plain(change)
         figures.append(
             CardFigure(
-                "task metric", f"{held.metric_dense:.4f}", f"{held.metric_sparse:.4f}", shown
+                METRIC_TITLES[held.metric_name],
+                f"{held.metric_dense:.4f}",
+                f"{held.metric_sparse:.4f}",
+                shown,
             )
         )
     figures.append(

@@ -10,6 +10,7 @@ from db.store import Store
 from specdec_core.errors import MeasurementError
 from specdec_core.search.advice import SearchContext, advice
 from specdec_core.search.outcome import Ranked, SearchOutcome
+from tasks.agreement import AGREEMENT_NOTE
 from tasks.control import compare_control
 from tasks.driver import compared_member
 from tasks.heldout import Heldout, HeldoutPlan, MetricChange, compare_heldout, metric_change
@@ -83,6 +84,7 @@ def compose_report(store: Store, evidence: Evidence) -> SearchReport:
         heldout_ids=plan.split.heldout_ids,
         study=evidence.study,
         log_file=evidence.log_file,
+        metric_name=plan.metric_name,
         dense=configuration_row(outcome.dense, keys),
         answer=configuration_row(outcome.answer, keys),
         compared=configuration_row(compared, keys) if compared else None,
@@ -125,8 +127,8 @@ def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[st
             "they change neither frontier, front nor answer: their rows are bounds, and near "
             "misses and single units speak of finished sets alone"
         )
-    if not evidence.plan.has_metric:
-        notes.append("this domain has no metric: acceptance alone decided, watch the guards")
+    if evidence.plan.metric_name == "agreement":
+        notes.append(AGREEMENT_NOTE)
     if evidence.plan.split.num_unscored:
         notes.append(f"{evidence.plan.split.num_unscored} items without reference were left out")
     if evidence.heldout is None:
@@ -157,8 +159,8 @@ def _control(
 
 
 def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> MetricChange:
-    """Return the metric change on the selection items, empty where there is none."""
-    if compared is None or not evidence.plan.has_metric:
+    """Return the metric change on the selection items, empty where nothing was compared."""
+    if compared is None:
         return MetricChange()
     dense = store.evaluations.samples(evidence.keys[""])
     sparse = store.evaluations.samples(evidence.keys[str(compared.skip)])
@@ -188,4 +190,5 @@ def _context(plan: Plan, measured: MetricChange) -> SearchContext:
         num_selection=config.num_selection,
         num_available=len(plan.workload.suite.items),
         metric_interval=(change.low, change.high) if change else None,
+        metric_name=plan.metric_name,
     )

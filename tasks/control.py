@@ -17,14 +17,16 @@ from specdec_core.config.domains import DOMAINS, check_domain, search_defaults
 from specdec_core.config.evaluation import EvaluationRequest, Prefill
 from specdec_core.config.search import SearchConfig
 from specdec_core.config.settings import Settings
-from specdec_core.data.guards import GuardValues, degeneration_warnings, guard_values
-from specdec_core.data.split import split
+from specdec_core.data.guards import degeneration_warnings
+from specdec_core.data.split import MIN_HELDOUT, split
+from specdec_core.errors import DataError
 from specdec_core.records import SampleResult
 from specdec_core.search.ranking import SMALL_METRIC
 from tasks.heldout import (
     CHUNK_ITEMS,
     MetricChange,
     acceptance_columns,
+    guards_of,
     metric_change,
 )
 from tasks.heldout_costs import to_interval
@@ -64,6 +66,7 @@ def plan_control(
 
     Raises:
         ConfigError: if its domain is unknown, or its suite cannot be used.
+        DataError: if the suite is too small.
     """
     domain, suite = config.control_domain, config.control_suite
     if domain is None:
@@ -72,7 +75,14 @@ def plan_control(
     workload = prepare_workload(config.target, domain, suite, config.dtype, settings)
     usual = search_defaults(domain) if domain in DOMAINS else {}
     num_selection = usual.get("num_selection", SearchConfig.model_fields["num_selection"].default)
-    drawn = split(workload.suite, num_selection, config.num_control, seed=config.seed)
+    try:
+        drawn = split(workload.suite, num_selection, config.num_control, seed=config.seed)
+    except DataError as error:
+        raise DataError(
+            f"control {config.control!r} is too small: a search of that domain would take "
+            f"{num_selection} of its items, and at least {MIN_HELDOUT} others are needed; give a "
+            "larger suite, or control 'none'"
+        ) from error
     ids, drafter, limit = drawn.heldout_ids, config.drafter, config.max_new_tokens
     return ControlPlan(workload, ids, drafter, limit, config.prefill)
 
@@ -103,7 +113,7 @@ def compare_control(
     before, after = acceptance_columns(dense), acceptance_columns(sparse)
     acceptance = relative_change_of_pooled_ratios(before, after)
     metric = metric_change(dense, sparse)
-    guards = tuple(degeneration_warnings(_guards(dense), _guards(sparse)))
+    guards = tuple(degeneration_warnings(guards_of(dense), guards_of(sparse)))
     verdict, reason = control_verdict(metric, guards, min(epsilon_metric, 0.0))
     return NegativeControl(
         domain=plan.workload.suite.domain,
@@ -118,14 +128,15 @@ def compare_control(
         metric_sparse=metric.sparse,
         metric_change=metric.change,
         metric_change_kind=metric.kind,
-        agreement=agreement(dense, sparse),
+        metric_name=metric.name,
+        same_beginning=same_beginning(dense, sparse),
         guards=guards,
         verdict=verdict,
         reason=reason,
     )
 
 
-def agreement(dense: Sequence[SampleResult], sparse: Sequence[SampleResult]) -> Interval:
+def same_beginning(dense: Sequence[SampleResult], sparse: Sequence[SampleResult]) -> Interval:
     """Return the share of the dense outputs' tokens that come before the first difference."""
     repeated = [
         float(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*ids, strict=False))))
@@ -140,24 +151,21 @@ def control_verdict(
     """Return whether the other domain is harmed, and why; intervals decide, not estimates.
 
     Args:
-        metric: Change of its task metric.
+        metric: Change of its task metric, or agreement with dense where it has none.
         guards: Signs of degenerate output.
         limit: Change of the metric below which it is harmed, at most 0.
     """
     if guards:
         return "harmed", f"its outputs degenerate: {guards[0]}"
-    if metric.change is None or metric.dense is None:
-        return "undecided", "it has no metric: acceptance and agreement say nothing of quality"
+    assert metric.change is not None  # both sides answered something
+    assert metric.dense is not None
     if metric.dense < SMALL_METRIC:
         return "undecided", "the dense target scores next to nothing there, so nothing can be lost"
     form = "+.1%" if metric.kind == "relative" else "+.4f"
     ends = f"{metric.change.low:{form}} to {metric.change.high:{form}}"
     if metric.change.high < limit:
-        return "harmed", f"its metric changes by {ends}, all below {limit:{form}}"
+        return "harmed", f"its {metric.name} changes by {ends}, all below {limit:{form}}"
     if metric.change.low >= limit:
-        return "not harmed", f"its metric changes by {ends}, none of it below {limit:{form}}"
-    return "undecided", f"its metric changes by {ends}, which is on both sides of {limit:{form}}"
-
-
-def _guards(samples: Sequence[SampleResult]) -> GuardValues:
-    return guard_values([s.token_ids for s in samples], [s.finish_reason for s in samples])
+        return "not harmed", f"its {metric.name} changes by {ends}, none of it below {limit:{form}}"
+    sides = f"which is on both sides of {limit:{form}}"
+    return "undecided", f"its {metric.name} changes by {ends}, {sides}"

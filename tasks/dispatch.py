@@ -7,34 +7,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from db.store import Store
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.records import EvaluationResult, EvaluationSummary
-from specdec_core.summary import join_results
+from tasks.answers import MAX_ATTEMPTS, Answer, StoredAnswers
 from tasks.backlog import Backlog
 from tasks.claimed import POLL_S, ClaimedWork
-from tasks.jobs import Completed, JobFailure, StopCheck, fault_of
+from tasks.jobs import Completed, JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
 from tasks.utilisation import Utilisation, WaitingLog, utilisation
 
 logger = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 2
 _CANCEL_GRACE_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known about one request, and how it became known."""
-
-    request: EvaluationRequest
-    result: EvaluationSummary | JobFailure
-    source: Literal["store", "worker"]
-    seconds: float = 0.0
-    """Seconds in the worker; 0 where it came from the store."""
 
 
 @dataclass(slots=True)
@@ -52,8 +39,8 @@ class Dispatcher:
     What the store has is answered at once and no worker is started for it. The pool is started
     at the first request that the store cannot answer. Results are stored, and linked to the
     run, before they are handed out. A request that fails is tried again until it has failed
-    `max_attempts` times, except where it ran out of memory; then it is answered as failed, and
-    stays failed for later runs unless `retries_failed`.
+    `MAX_ATTEMPTS` times, except where it ran out of memory; then it is answered as failed. Later
+    runs leave out what has failed so often, unless `retries_failed`.
 
     Before a worker begins with a request it is claimed, so that of several processes with one
     store one evaluates it and the others wait for its result; a claim ends with its process.
@@ -63,7 +50,6 @@ class Dispatcher:
         start_pool: Starts the workers.
         run_id: The run that results are linked to.
         should_stop: Asked while waiting; true cancels.
-        max_attempts: Tries per request.
         retries_failed: Whether requests that failed finally in an earlier run are tried again.
         clock: Seconds, the clock of the pool.
     """
@@ -72,14 +58,11 @@ class Dispatcher:
     start_pool: PoolFactory
     run_id: str
     should_stop: StopCheck = lambda: False
-    max_attempts: int = MAX_ATTEMPTS
     retries_failed: bool = False
     clock: Callable[[], float] = time.monotonic
-    num_memoised: int = 0
-    num_evaluated: int = 0
-    num_failed: int = 0
     patient_s: float = 0.0
     """Seconds in workers of what was offered and not asked for."""
+    answers: StoredAnswers = field(init=False)
     _pool: WorkerPool | None = None
     _asked: dict[str, _Asked] = field(default_factory=dict)
     _backlog: Backlog = field(default_factory=Backlog)
@@ -88,6 +71,7 @@ class Dispatcher:
     _ready: deque[Answer] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
+        self.answers = StoredAnswers(self.store, self.run_id, self.retries_failed)
         self._claimed = ClaimedWork(self.store.claims)
 
     @property
@@ -110,11 +94,14 @@ class Dispatcher:
     ) -> None:
         """Ask for some evaluations, each in a role that is noted with the run.
 
-        Those that need a worker are done by one, in this order.
+        Those that need a worker are done by one, in this order. What was only offered before keeps
+        its role and is handed out too.
         """
         missing = []
         for role, request in requests:
-            if request.key not in self._asked and not self.recall(role, request, level):
+            if request.key in self._asked:
+                self._asked[request.key].is_handed_out = True
+            elif not self.recall(role, request, level):
                 self._asked[request.key] = _Asked(role, level)
                 missing.append(request)
         self._backlog.add(missing)
@@ -122,10 +109,10 @@ class Dispatcher:
 
     def recall(self, role: str, request: EvaluationRequest, level: int | None = None) -> bool:
         """Answer a request if the store can; return whether it did."""
-        answer = self._from_store(request)
+        answer = self.answers.find(request)
         if answer is None:
             return False
-        self.store.runs.link(self.run_id, request.key, role, level)
+        self.answers.link(request, role, level)
         self._ready.append(answer)
         return True
 
@@ -140,11 +127,9 @@ class Dispatcher:
             parts: Keys of its parts in the order of its items, all of them stored.
             level: Noted with the run.
         """
-        found = [self.store.evaluations.get(key) for key in parts]
-        whole = join_results(request.key, [part for part in found if part is not None])
-        self.store.evaluations.put(request, whole)
-        self.store.runs.link(self.run_id, request.key, role, level)
-        return whole.summary
+        summary = self.answers.put_whole(request, parts)
+        self.answers.link(request, role, level)
+        return summary
 
     def offer(self, requests: Sequence[tuple[str, EvaluationRequest]]) -> None:
         """Have some evaluations done that are certainly needed later; no answers are handed out.
@@ -154,8 +139,8 @@ class Dispatcher:
         for role, request in requests:
             if request.key in self._asked:
                 continue
-            if self._from_store(request) is not None:
-                self.store.runs.link(self.run_id, request.key, role)
+            if self.answers.find(request) is not None:
+                self.answers.link(request, role)
                 continue
             self._asked[request.key] = _Asked(role, None, is_handed_out=False)
             self._backlog.add_patient(request)
@@ -203,7 +188,7 @@ class Dispatcher:
         if not self._claimed.take(request):
             logger.info("evaluation %s is being done by another process", request.key[:12])
             return False
-        answer = self._from_store(request)
+        answer = self.answers.find(request)
         if answer is not None:
             self._answer(answer)
         return answer is None
@@ -227,7 +212,7 @@ class Dispatcher:
         for request in list(elsewhere.values()):
             # Claimed before looked up: whoever finished had stored it before the claim was free.
             is_free = self._claimed.take(request)
-            answer = self._from_store(request)
+            answer = self.answers.find(request)
             if answer is not None:
                 self._answer(answer)
             elif is_free:  # its process died or gave up
@@ -237,26 +222,6 @@ class Dispatcher:
         if self._pool is None:
             self._pool = self.start_pool(self.should_stop)
         return self._pool
-
-    def _from_store(self, request: EvaluationRequest) -> Answer | None:
-        summary = self.store.evaluations.summary(request.key)
-        if summary is not None:
-            self.num_memoised += 1
-            logger.info("evaluation %s is stored already, skipped", request.key[:12])
-            return Answer(request, summary, "store")
-        row = self.store.evaluations.row(request.key)
-        if row is None or row.attempts < self.max_attempts or self.retries_failed:
-            return None
-        self.num_failed += 1
-        logger.warning(
-            "evaluation %s failed %d times before and is left out; --retry-failed tries it again",
-            request.key[:12],
-            row.attempts,
-        )
-        failure = JobFailure(
-            kind="error", error_type=row.error_type or "Error", message=row.error or "unknown"
-        )
-        return Answer(request, failure, "store")
 
     def _take(self, request: EvaluationRequest, result: EvaluationResult | JobFailure) -> None:
         """Store one attempt; answer it, or send it again."""
@@ -271,51 +236,27 @@ class Dispatcher:
             self._store_failure(request, result)
 
     def _store_result(self, request: EvaluationRequest, result: EvaluationResult) -> None:
-        fault = fault_of(request, result)
-        if fault is not None:
-            self._store_failure(request, fault)
-            return
-        is_new = self.store.evaluations.put(request, result)
-        # Where another search was faster, its stored result is the one that counts.
-        summary = result.summary if is_new else self.store.evaluations.summary(request.key)
-        assert summary is not None
-        self.num_evaluated += 1
-        logger.info(
-            "evaluation %s (%s) done in %.1f s: acceptance %.3f, metric %s",
-            request.key[:12],
-            request.skip or "dense",
-            result.wall_s,
-            summary.acceptance_length,
-            summary.metric,
-        )
-        self._answer(Answer(request, summary, "worker", result.wall_s))
+        stored = self.answers.put(request, result)
+        if isinstance(stored, Answer):
+            self._answer(stored)
+        else:
+            self._store_failure(request, stored)
 
     def _store_failure(self, request: EvaluationRequest, failure: JobFailure) -> None:
         asked = self._asked[request.key]
         asked.attempts += 1
-        total = self.store.evaluations.fail(request, failure.error_type, failure.message)
-        is_final = failure.kind == "memory" or asked.attempts >= self.max_attempts
-        logger.warning(
-            "evaluation %s (%s) failed, attempt %d, %s: %s: %s",
-            request.key[:12],
-            request.skip or "dense",
-            total,
-            "left out" if is_final else "trying again",
-            failure.error_type,
-            failure.message,
-        )
-        if not is_final:
+        is_final = failure.kind == "memory" or asked.attempts >= MAX_ATTEMPTS
+        self.answers.note_failure(request, failure, is_final=is_final)
+        if is_final:
+            self._answer(Answer(request, failure, "worker"))
+        else:
             self._backlog.add([request], is_next=True)
-            return
-        self.num_failed += 1
-        self._answer(Answer(request, failure, "worker"))
 
     def _answer(self, answer: Answer) -> None:
         """Link a stored result to the run and hand it out."""
-        key = answer.request.key
-        asked = self._asked.pop(key)
-        self._claimed.release(key)
-        self.store.runs.link(self.run_id, key, asked.role, asked.level)
+        asked = self._asked.pop(answer.request.key)
+        self._claimed.release(answer.request.key)
+        self.answers.link(answer.request, asked.role, asked.level)
         if asked.is_handed_out:
             self._ready.append(answer)
         else:

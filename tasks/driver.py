@@ -15,8 +15,10 @@ from specdec_core.search.strategies import make_strategy
 from specdec_core.search.strategy import EvaluationKind, Strategy
 from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig
+from tasks.agreement import AgreementScores
+from tasks.answers import Answer
 from tasks.background_ledger import BackgroundLedger
-from tasks.dispatch import Answer, Dispatcher
+from tasks.dispatch import Dispatcher
 from tasks.heldout import HeldoutPlan, plan_heldout
 from tasks.jobs import JobFailure
 from tasks.mirrored import ChildRun
@@ -68,14 +70,17 @@ class SearchDriver:
             self.dispatcher.offer([("control-dense", request) for request in requests])
         for note in self.plan.bound_notes:
             logger.warning("%s", note)
+        scores = AgreementScores(
+            self.dispatcher.store, self.plan.metric_name, len(self.plan.split.selection_ids)
+        )
         if isinstance(search, TssSearch) and self.plan.is_bounded:
-            self._search_in_parts(search)
+            self._search_in_parts(search, scores)
         else:
-            self._search_whole(search)
+            self._search_whole(search, scores)
         self.ledger.flush()
         return search.outcome()
 
-    def _search_in_parts(self, search: TssSearch) -> None:
+    def _search_in_parts(self, search: TssSearch, scores: AgreementScores) -> None:
         def tell(skip: SkipConfig, level: int, answer: Answer) -> None:
             self._tell(search, skip, level, answer)
 
@@ -84,6 +89,7 @@ class SearchDriver:
             self.dispatcher,
             self.ledger,
             self.log,
+            scores,
             keys=self.keys,
             tell=tell,
             on_part=self._count,
@@ -92,7 +98,7 @@ class SearchDriver:
             needed=self.part_keys,
         ).run(search)
 
-    def _search_whole(self, search: Strategy) -> None:
+    def _search_whole(self, search: Strategy, scores: AgreementScores) -> None:
         asked: dict[str, tuple[SkipConfig, int]] = {}
         num_told = 0
         while not search.is_finished:
@@ -101,7 +107,7 @@ class SearchDriver:
                 if str(skip) not in self._keys_of(kind):
                     level = search.level_of(skip)
                     asked[self._ask(skip, kind, level)] = skip, level
-            for answer in self.dispatcher.wait():
+            for answer in scores.ready(self.dispatcher.wait()):
                 skip, level = asked[answer.request.key]
                 self._count(answer)
                 self._tell(search, skip, level, answer)
@@ -148,7 +154,8 @@ class SearchDriver:
             self.log(f"{skip.label} [{key[:8]}]: loss {result.loss:.4f} nats per token ({source})")
         else:
             told = score_of(result)
-            metric = "" if result.metric is None else f", metric {result.metric:.4f}"
+            name = self.plan.metric_name
+            metric = "" if result.metric is None else f", {name} {result.metric:.4f}"
             self.log(
                 f"{skip.label} [{key[:8]}]: acceptance {result.acceptance_length:.3f}{metric} "
                 f"({source})"
@@ -175,7 +182,12 @@ class SearchDriver:
             self.mirrored.add(each.request.key)
             summary = None if isinstance(each.result, JobFailure) else each.result
             child = ChildRun.of(
-                each.request, summary, level=each_level, seconds=each.seconds, dense=self._dense
+                each.request,
+                summary,
+                level=each_level,
+                seconds=each.seconds,
+                dense=self._dense,
+                metric_name=self.plan.metric_name,
             )
             self.tracker.child(self.run_id, child)
         self._unsent.clear()
@@ -217,9 +229,9 @@ class SearchDriver:
     def costs(self, wall_s: float) -> SearchCosts:
         """Return what this run did itself and what it found."""
         return SearchCosts(
-            num_evaluated=self.dispatcher.num_evaluated,
-            num_memoised=self.dispatcher.num_memoised,
-            num_failed=self.dispatcher.num_failed,
+            num_evaluated=self.dispatcher.answers.num_evaluated,
+            num_memoised=self.dispatcher.answers.num_memoised,
+            num_failed=self.dispatcher.answers.num_failed,
             worker_s=self.worker_s + self.dispatcher.patient_s,
             wall_s=wall_s,
             utilisation=self.dispatcher.utilisation(),

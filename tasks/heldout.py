@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from db.schemas import HeldoutComparison, Interval, MetricChangeKind
+from db.schemas import HeldoutComparison, Interval, MetricChangeKind, MetricName
 from db.store import Store
+from specdec_core.bench.agreement import agreement
 from specdec_core.bench.statistics import (
     RequestTimes,
     difference_of_means,
@@ -110,7 +111,7 @@ def compare_heldout(store: Store, plan: HeldoutPlan, suite: Suite) -> Heldout | 
         return None
     notes = [f"{num_missing} held-out items could not be evaluated"] if num_missing else []
     dense, sparse, plain = (arms[arm] for arm in ARMS)
-    guards_dense, guards_sparse = _guards(dense), _guards(sparse)
+    guards_dense, guards_sparse = guards_of(dense), guards_of(sparse)
     comparison = _comparison(dense, sparse, plain, (guards_dense, guards_sparse), notes)
     needed = memory_figures(memory["dense"], memory["sparse"])
     return Heldout(
@@ -145,6 +146,7 @@ def _comparison(
         metric_sparse=metric.sparse,
         metric_change=metric.change,
         metric_change_kind=metric.kind,
+        metric_name=metric.name,
         tokens_per_s_dense=_ratio(dense_times.tokens, dense_times.seconds),
         tokens_per_s_sparse=_ratio(sparse_times.tokens, sparse_times.seconds),
         speedup=to_interval(speedup_interval(sparse_times, dense_times)),
@@ -159,37 +161,46 @@ def _comparison(
 
 @dataclass(frozen=True, slots=True)
 class MetricChange:
-    """Mean scores of both sides and how they differ; empty where nothing is scored."""
+    """Mean scores of both sides and how they differ; empty where nothing was compared."""
 
     dense: float | None = None
     sparse: float | None = None
     change: Interval | None = None
     kind: MetricChangeKind = "relative"
+    name: MetricName = "metric"
     notes: tuple[str, ...] = ()
 
 
 def metric_change(dense: Sequence[SampleResult], sparse: Sequence[SampleResult]) -> MetricChange:
-    """Return mean scores of both and the relative change; the plain difference near zero."""
+    """Return mean scores of both and the relative change; the plain difference near zero.
+
+    Where no item has a score both are agreements with the dense output, so that dense has 1.
+    """
     pairs = [
         (one.score, other.score)
         for one, other in zip(dense, sparse, strict=True)
         if one.score is not None and other.score is not None
     ]
+    name: MetricName = "metric"
     if not pairs:
-        return MetricChange()
+        name = "agreement"
+        outputs = [(a.token_ids, b.token_ids) for a, b in zip(dense, sparse, strict=True)]
+        pairs = [(1.0, agreement(*ids)) for ids in outputs]
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     means = sum(before) / len(pairs), sum(after) / len(pairs)
     notes = ["the change of the metric is an absolute difference"]
     if means[0] >= SMALL_METRIC:
         try:
-            return MetricChange(*means, to_interval(relative_change_of_means(before, after)))
+            change = to_interval(relative_change_of_means(before, after))
+            return MetricChange(*means, change, name=name)
         except MeasurementError:
             notes.insert(0, "the dense metric is too close to 0 here for a relative interval")
     change = to_interval(difference_of_means(before, after))
-    return MetricChange(*means, change, "difference", tuple(notes))
+    return MetricChange(*means, change, "difference", name, tuple(notes))
 
 
-def _guards(samples: Sequence[SampleResult]) -> GuardValues:
+def guards_of(samples: Sequence[SampleResult]) -> GuardValues:
+    """Return the degeneration guards of some outputs."""
     return guard_values([s.token_ids for s in samples], [s.finish_reason for s in samples])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from tasks.heldout import acceptance_columns
 from tasks.heldout_costs import to_interval
 from tasks.plot_style import Plot, draw_legend, new_figure, style_of
 from tasks.report import SearchReport
+from tasks.run_files import slug
 from tasks.search_plots import ablation_figure, heldout_figure, names_of
 from tasks.stored import finished_run, read_report
 from tasks.sweep_report import SweepReport
@@ -103,14 +103,14 @@ def joint_plots(joint: Joint) -> Iterator[Plot]:
     targets = list(dict.fromkeys(report.target for report in with_units))
     for target in targets:
         own = [report for report in with_units if report.target == target]
-        name = "ablation" if len(targets) == 1 else f"ablation-{_slug(target)}"
+        name = "ablation" if len(targets) == 1 else f"ablation-{slug(target)}"
         yield name, lambda own=own: ablation_figure(own)  # type: ignore[misc]  # bound now
     rows = list(_compared(joint))
     if rows:
         yield "heldout", lambda: heldout_figure(rows)
     for target, domain in dict.fromkeys((row.target, row.domain) for row in joint.drafters):
         chosen = [row for row in joint.drafters if (row.target, row.domain) == (target, domain)]
-        name = f"drafters-{_slug(target)}-{_slug(domain)}"
+        name = f"drafters-{slug(target)}-{slug(domain)}"
         yield name, lambda chosen=chosen: drafters_figure(chosen)  # type: ignore[misc]  # bound now
 
 
@@ -202,7 +202,3 @@ def _length(columns: tuple[Sequence[float], Sequence[float]]) -> float:
     """Committed tokens over steps; 1 where outputs of one token need no step at all."""
     committed, steps = columns
     return sum(committed) / sum(steps) if sum(steps) else 1.0
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

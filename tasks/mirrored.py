@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.cells import BenchmarkCell
-from db.schemas import EvaluationRow, RunRecord
+from db.schemas import EvaluationRow, MetricName, RunRecord
 from specdec_core.config.drafters import format_drafter
 from specdec_core.config.dtype import type_label
 from specdec_core.config.evaluation import EvaluationRequest
@@ -70,6 +70,7 @@ class ChildRun:
         level: int,
         seconds: float | None,
         dense: EvaluationSummary | None = None,
+        metric_name: MetricName = "metric",
     ) -> ChildRun:
         """Return the child run of one request; no summary means that it failed.
 
@@ -85,13 +86,26 @@ class ChildRun:
             "dtype": type_label(request.dtype),
             "drafter": format_drafter(request.drafter),
         }
-        metrics = child_metrics(summary, seconds, dense)
+        metrics = child_metrics(summary, seconds, dense, metric_name)
         return cls(request.key, skip.label, parameters, metrics, summary is None)
 
     @classmethod
-    def of_row(cls, row: EvaluationRow, level: int, dense: EvaluationSummary | None) -> ChildRun:
+    def of_row(
+        cls,
+        row: EvaluationRow,
+        level: int,
+        dense: EvaluationSummary | None,
+        metric_name: MetricName = "metric",
+    ) -> ChildRun:
         """Return the child run of one stored evaluation."""
-        return cls.of(row.request, row.summary, level=level, seconds=row.wall_s, dense=dense)
+        return cls.of(
+            row.request,
+            row.summary,
+            level=level,
+            seconds=row.wall_s,
+            dense=dense,
+            metric_name=metric_name,
+        )
 
     @classmethod
     def of_cell(cls, cell: BenchmarkCell) -> ChildRun:
@@ -119,14 +133,24 @@ def run_parameters(run: RunRecord) -> dict[str, Any]:
 
 
 def child_metrics(
-    summary: EvaluationSummary | None, seconds: float | None, dense: EvaluationSummary | None
+    summary: EvaluationSummary | None,
+    seconds: float | None,
+    dense: EvaluationSummary | None,
+    metric_name: MetricName = "metric",
 ) -> dict[str, float | None]:
-    """Return the metrics of one configuration; empty where it failed."""
+    """Return the metrics of one configuration; empty where it failed.
+
+    Args:
+        summary: Its figures.
+        seconds: In a worker.
+        dense: Figures of the dense target, once they are known.
+        metric_name: What the metric of both is.
+    """
     if summary is None:
         return {}
     found: dict[str, float | None] = {
         "acceptance_length": summary.acceptance_length,
-        "metric": summary.metric,
+        metric_name: summary.metric,
         "metric_raw": summary.metric_raw,
         "seconds": seconds or None,
         "tokens_per_s": summary.tokens_per_s,
@@ -139,7 +163,7 @@ def child_metrics(
             (summary.acceptance_length, summary.metric), (dense.acceptance_length, dense.metric)
         )
         found["acceptance_gain"] = gains[0]
-        found["metric_gain"] = None if dense.metric is None else gains[1]
+        found[f"{metric_name}_gain"] = None if dense.metric is None else gains[1]
     return found
 
 

@@ -7,18 +7,20 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from specdec_core.errors import SpecDecError
+from specdec_core.search.storage import without_password
 from tasks.mirrored import ChildRun
 from tasks.runtime import file_lock
 
 RUN_TAG = "specdec.run_id"
 KEY_TAG = "specdec.key"
 _PARENT_TAG = "mlflow.parentRunId"
+_SQLITE = "sqlite:///"
 _MAX_PARAMETER = 500
 _BATCH_PARAMETERS = 100
 _STATUS = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED"}
@@ -55,8 +57,8 @@ class MlflowMirror:
             from mlflow.tracking import MlflowClient
 
             logging.getLogger("mlflow").setLevel(logging.WARNING)
-            if url.startswith("sqlite:///"):
-                Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            if url.startswith(_SQLITE):
+                _make_database(Path(url.removeprefix(_SQLITE)))
             client = MlflowClient(tracking_uri=url)
             client.search_experiments(max_results=1)
         is_served = url.startswith(("http://", "https://"))
@@ -154,9 +156,24 @@ class MlflowMirror:
             self.client.log_batch(mlflow_id, params=params[start : start + _BATCH_PARAMETERS])
 
 
-def without_password(url: str) -> str:
-    """Return an address for messages, a password in it hidden."""
-    return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
+def _make_database(path: Path) -> None:
+    """Make a tracking database, unless there is one; `path` never holds a half-made one.
+
+    MLflow neither makes its tables in one transaction nor goes on with those of a process that
+    was ended meanwhile.
+    """
+    from mlflow.tracking import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        return
+    begun = path.with_name(f"{path.name}.part")
+    for left in (begun, begun.with_name(f"{begun.name}-journal")):
+        left.unlink(missing_ok=True)
+    MlflowClient(tracking_uri=f"{_SQLITE}{begun}").search_experiments(max_results=1)
+    with suppress(FileExistsError):  # a server of MLflow's own was faster
+        path.hardlink_to(begun)
+    begun.unlink()
 
 
 def _name(text: str) -> str:

@@ -12,8 +12,10 @@ from specdec_core.search.outcome import Score
 from specdec_core.search.part_schedule import PartSchedule
 from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig
+from tasks.agreement import AgreementScores
+from tasks.answers import Answer
 from tasks.background_ledger import BackgroundLedger
-from tasks.dispatch import Answer, Dispatcher
+from tasks.dispatch import Dispatcher
 from tasks.jobs import JobFailure
 from tasks.plan import Plan
 from tasks.report import OnProgress, Progress
@@ -60,6 +62,7 @@ class PartedSearch:
     dispatcher: Dispatcher
     ledger: BackgroundLedger
     log: LogLine
+    scores: AgreementScores
     keys: dict[str, str]
     """Receives the key of every set that is finished, or of the part that failed."""
     tell: Tell
@@ -72,6 +75,8 @@ class PartedSearch:
     _sets: dict[SkipConfig, _Set] = field(default_factory=dict)
     _asked: dict[str, tuple[SkipConfig, int | None]] = field(default_factory=dict)
     """Set and part number by key; no number for a whole."""
+    _last_parts: set[str] = field(default_factory=set)
+    """Keys of the parts with which a set has ended."""
 
     def run(self, search: TssSearch) -> None:
         """Answer everything the search asks for."""
@@ -132,22 +137,24 @@ class PartedSearch:
         self.ledger.start(skip, known.whole.key, known.level)
 
     def _take_answers(self, search: TssSearch, schedule: PartSchedule) -> None:
-        for answer in self.dispatcher.wait():
+        answers = self.dispatcher.wait()
+        for answer in answers:  # a worker is free again, whatever the answer has to wait for
+            skip, number = self._asked[answer.request.key]
+            if number is not None and schedule.end((skip, number)):
+                self._last_parts.add(answer.request.key)
+        for answer in self.scores.ready(answers):
             skip, number = self._asked[answer.request.key]
             if number is None:
                 self.keys[str(skip)] = answer.request.key
                 self.tell(skip, self._sets[skip].level, answer)
             else:
-                is_last = schedule.end((skip, number))
-                self._take_part(search, skip, answer, is_last=is_last)
+                self._take_part(search, skip, answer)
             self._note_dropped(search)
             num_done = len(self.keys) + self.costs.num_dropped
             text = f"level {self._sets[skip].level}"
             self.progress(Progress(stage="level", done=num_done, total=len(self._sets), text=text))
 
-    def _take_part(
-        self, search: TssSearch, skip: SkipConfig, answer: Answer, *, is_last: bool
-    ) -> None:
+    def _take_part(self, search: TssSearch, skip: SkipConfig, answer: Answer) -> None:
         known, result = self._sets[skip], answer.result
         self.on_part(answer)
         known.seconds += answer.seconds
@@ -159,10 +166,11 @@ class PartedSearch:
         if isinstance(result, JobFailure):
             self.keys[str(skip)] = answer.request.key
             self.tell(skip, known.level, Answer(known.whole, result, answer.source))
-        elif is_last:
+        elif answer.request.key in self._last_parts:
             parts = [part.key for part in known.parts]
             summary = self.dispatcher.keep(_role(skip), known.whole, parts, known.level)
             self.keys[str(skip)] = known.whole.key
+            summary = self.scores.score(known.whole.key, summary)
             whole = Answer(known.whole, summary, "store", known.seconds)
             if known.seconds:
                 whole = replace(whole, source="worker")
@@ -172,7 +180,7 @@ class PartedSearch:
                 known.counts,
                 len(known.whole.item_ids),
                 self.plan.item_limits,
-                has_metric=self.plan.has_metric,
+                metric_name=self.plan.metric_name,
             )
             search.narrow(skip, bounds)
 

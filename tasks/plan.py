@@ -6,17 +6,18 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from db.schemas import MetricName
 from specdec_core.config.domains import check_domain
 from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.evaluation import EvaluationRequest
-from specdec_core.config.search import BOUNDED, NEED_METRIC, SearchConfig
+from specdec_core.config.search import BOUNDED, SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import Split, split
-from specdec_core.errors import ConfigError
 from specdec_core.search.bounds import ItemLimits
 from specdec_core.search.space import candidates, evaluation_bound, space_hash
 from specdec_core.search.study import study_name
 from specdec_core.skip import SkipConfig, SkipUnit
+from tasks.agreement import metric_name_of
 from tasks.control import ControlPlan, plan_control
 from tasks.prepare import (
     Preparer,
@@ -39,9 +40,9 @@ class Plan:
     control: ControlPlan | None = None
 
     @property
-    def has_metric(self) -> bool:
-        """Whether the domain's items are scored."""
-        return self.workload.suite.metric is not None
+    def metric_name(self) -> MetricName:
+        """What stands for quality: the items' metric, or agreement with the dense output."""
+        return metric_name_of(self.workload.suite)
 
     @property
     def max_configurations(self) -> int:
@@ -123,6 +124,8 @@ class Plan:
         afterwards = {"activate", "bound", "control", "num_control"}
         config = self.config.model_dump(mode="json", exclude=afterwards)
         parts = [config, self.request(SkipConfig()).key]
+        if self.metric_name != "metric":
+            parts.append(self.metric_name)
         text = json.dumps([*parts, space_hash(self.units)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
         target = self.workload.target.reference
@@ -135,8 +138,8 @@ def plan_search(
     """Resolve and check a search before any model is loaded.
 
     Raises:
-        ConfigError: if domain, target, suite, split, units, type, strategy or negative control
-            cannot be used.
+        ConfigError: if domain, target, suite, split, units, type or negative control cannot be
+            used.
     """
     check_domain(config.domain, config.suite)
     workload = prepare_workload(config.target, config.domain, config.suite, config.dtype, settings)
@@ -149,10 +152,4 @@ def plan_search(
         protected=config.protected,
     )
     control = plan_control(config, settings, prepare_workload)
-    plan = Plan(config, workload, drawn, units, control)
-    if config.strategy in NEED_METRIC and not plan.has_metric:
-        raise ConfigError(
-            f"strategy {config.strategy} goes by the task metric, but the items of domain "
-            f"{config.domain!r} are not scored: choose another strategy or a suite with a metric"
-        )
-    return plan
+    return Plan(config, workload, drawn, units, control)

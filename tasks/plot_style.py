@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.schemas import Interval
+from tasks.run_files import make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,8 +34,7 @@ def write_plots(plots: Iterable[Plot], folder: Path) -> tuple[Path, ...]:
     """
     paths = []
     for name, draw in plots:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.png"
+        path = make_folder(folder) / f"{name}.png"
         draw().savefig(path, dpi=_DPI)
         paths.append(path)
     return tuple(paths)

@@ -8,6 +8,7 @@ from db.schemas import (
     HeldoutComparison,
     Interval,
     MetricChangeKind,
+    MetricName,
     ProfileScores,
     ProfileStatus,
     SkipProfile,
@@ -16,10 +17,16 @@ from db.store import Store
 from specdec_core.config.search import SearchConfig
 from specdec_core.search.outcome import Ranked, SearchOutcome
 from specdec_core.search.ranking import SMALL_METRIC
+from tasks.agreement import metric_name_of
 from tasks.heldout import Heldout
 from tasks.prepare import Workload
 from tasks.profiles import present_cause
 from tasks.report import PublishedProfile, Verdict
+
+_NAMES: dict[MetricName, str] = {
+    "metric": "the metric",
+    "agreement": "agreement with the dense output",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,9 @@ def judge(label: str, heldout: Heldout, config: SearchConfig) -> tuple[bool, str
     if faults:
         return False, f"{label} did not hold on held-out items: {faults[0]}"
     found, metric = heldout.comparison, heldout.comparison.metric_change
-    change = f", metric {_in_words(metric, found.metric_change_kind)}" if metric else ""
+    change = (
+        f", {found.metric_name} {_in_words(metric, found.metric_change_kind)}" if metric else ""
+    )
     return True, (
         f"{label} holds on {found.num_items} held-out items: acceptance "
         f"{_in_words(found.acceptance_change)}{change}, speed x{found.speedup.estimate:.2f} "
@@ -95,8 +104,8 @@ def _faults(found: HeldoutComparison, config: SearchConfig) -> list[str]:
     acceptance, speed = found.acceptance_change, found.speedup
     if metric is not None and metric.estimate < config.epsilon_metric:
         faults.append(
-            f"the metric changed by {_in_words(metric, kind)}, below the tolerance of "
-            f"{_signed(config.epsilon_metric, kind)}"
+            f"{_NAMES[found.metric_name]} changed by {_in_words(metric, kind)}, below the "
+            f"tolerance of {_signed(config.epsilon_metric, kind)}"
         )
     if acceptance.estimate < config.epsilon_acceptance:
         faults.append(
@@ -155,6 +164,7 @@ def publish(
                 metric=member.score.metric,
                 dense_acceptance_length=outcome.dense.score.acceptance,
                 dense_metric=outcome.dense.score.metric,
+                metric_name=metric_name_of(workload.suite),
             ),
             heldout=heldout.comparison if heldout else None,
             tolerance_acceptance=config.epsilon_acceptance,

@@ -13,6 +13,7 @@ from db.schemas import (
     HeldoutComparison,
     Interval,
     MetricChangeKind,
+    MetricName,
     NegativeControl,
     ProfileStatus,
 )
@@ -168,6 +169,7 @@ class SearchReport(Record):
     heldout_ids: tuple[str, ...]
     study: str = Field(description="name of the Optuna study")
     log_file: str
+    metric_name: MetricName = "metric"
     dense: ConfigurationRow
     answer: ConfigurationRow = Field(description="best on the selection items; may be dense")
     compared: ConfigurationRow | None = Field(

@@ -148,13 +148,12 @@ def open_study(plan: Plan, settings: Settings) -> Iterator[BackgroundLedger]:
         units=plan.units,
         space_hash=space_hash(plan.units),
         lock_path=settings.home_dir / "locks" / f"study-{lock_name}",
-        has_metric=plan.has_metric,
         attributes={
             "domain": plan.config.domain,
             "target": plan.workload.target.reference,
             "drafter": plan.config.drafter,
             "tolerances": [plan.config.epsilon_acceptance, plan.config.epsilon_metric],
-            "metric_names": ["acceptance_length", "metric"],
+            "metric_names": ["acceptance_length", plan.metric_name],
         },
     )
     with contextlib.closing(BackgroundLedger(opened)) as ledger:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from db.schemas import HeldoutComparison, Interval
+from db.schemas import HeldoutComparison, Interval, MetricName
 from specdec_core.search.ranking import SMALL_METRIC
 from specdec_core.skip import SkipConfig, SkipUnit, UnitKind
 from tasks.plot_style import (
@@ -136,7 +136,7 @@ def pareto_figure(report: SearchReport) -> Figure:
     else:
         if report.config.epsilon_metric > -1.0:
             axes.axvline(report.config.epsilon_metric, **_DASHED)
-        axes.set_xlabel("metric change against dense")
+        axes.set_xlabel(f"{report.metric_name} change against dense")
         axes.xaxis.set_major_formatter("{x:+.0%}")
     axes.set_ylabel("acceptance change against dense")
     axes.yaxis.set_major_formatter("{x:+.0%}")
@@ -154,10 +154,7 @@ def heldout_figure(rows: Sequence[tuple[str, HeldoutComparison]]) -> Figure:
     longest = max(len(name) for name, _ in rows)
     panels: dict[str, list[Interval | None]] = {
         "acceptance change": [found.acceptance_change for _, found in rows],
-        "metric change": [
-            found.metric_change if found.metric_change_kind == "relative" else None
-            for _, found in rows
-        ],
+        **{f"{name} change": _metric_changes(rows, name) for name in get_args(MetricName)},
         "speed over dense": [found.speedup for _, found in rows],
     }
     shown = {title: changes for title, changes in panels.items() if any(changes)}
@@ -178,6 +175,18 @@ def heldout_figure(rows: Sequence[tuple[str, HeldoutComparison]]) -> Figure:
     items = sorted({found.num_items for _, found in rows})
     figure.suptitle(f"{_either(items)} held-out items, 95% intervals", fontsize=10)
     return figure
+
+
+def _metric_changes(
+    rows: Sequence[tuple[str, HeldoutComparison]], name: MetricName
+) -> list[Interval | None]:
+    """Relative changes of the metric where it has this name."""
+    return [
+        found.metric_change
+        if (found.metric_name, found.metric_change_kind) == (name, "relative")
+        else None
+        for _, found in rows
+    ]
 
 
 def _scored(report: SearchReport) -> Iterator[ConfigurationRow]:
@@ -207,9 +216,14 @@ def _acceptance_ratio(_report: SearchReport, row: ConfigurationRow) -> float | N
 
 def _metric_ratio(report: SearchReport, row: ConfigurationRow) -> float | None:
     # Where the dense metric is about 0 the stored gain is a difference, no ratio.
-    if row.gain_metric is None or (report.dense.metric or 0.0) < SMALL_METRIC:
+    small = (report.dense.metric or 0.0) < SMALL_METRIC
+    if row.gain_metric is None or small or report.metric_name != "metric":
         return None
     return 1.0 + row.gain_metric
+
+
+def _agreement(report: SearchReport, row: ConfigurationRow) -> float | None:
+    return row.metric if report.metric_name == "agreement" else None
 
 
 def _length_ratio(report: SearchReport, row: ConfigurationRow) -> float | None:
@@ -224,6 +238,7 @@ def _stop_rate(_report: SearchReport, row: ConfigurationRow) -> float | None:
 _MEASURES: tuple[tuple[str, Measure], ...] = (
     ("acceptance / dense", _acceptance_ratio),
     ("metric / dense", _metric_ratio),
+    ("agreement with dense", _agreement),
     ("output length / dense", _length_ratio),
     ("stop rate", _stop_rate),
 )
@@ -252,6 +267,7 @@ def _tolerances(
     limits = {
         "acceptance / dense": report.config.epsilon_acceptance,
         "metric / dense": report.config.epsilon_metric,
+        "agreement with dense": report.config.epsilon_metric,
     }
     for axes, (title, _) in zip(all_axes, panels, strict=True):
         if limits.get(title, -1.0) > -1.0:

@@ -17,8 +17,10 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
+from specdec_core.search.storage import without_password
+from tasks.agreement import scored_rows
 from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
-from tasks.mlflow_client import MlflowMirror, TrackerDownError, without_password
+from tasks.mlflow_client import MlflowMirror, TrackerDownError
 from tasks.run_rows import EndStatus, end_status, note_end
 from tasks.runtime import LogLine, run_files
 
@@ -223,10 +225,11 @@ def sync_runs(
 def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord, files: Path) -> None:
     tracker_id = mirror.parent(run.id, run.kind, run.name, run_parameters(run))
     rows = [each for each in store.runs.evaluations(run.id) if each.role in MIRRORED_ROLES]
-    dense = next((each.row.summary for each in rows if each.role == "dense"), None)
-    for _, level, row in {each.row.key: each for each in rows}.values():
-        child = ChildRun.of_row(row, level or 0, dense)
-        mirror.child(tracker_id, run.id, child)
+    known = {each.row.key: each for each in rows}.values()
+    scored, name = scored_rows(store, [each.row for each in known])
+    dense = next((row.summary for row in scored if not row.request.skip), None)
+    for each, row in zip(known, scored, strict=True):
+        mirror.child(tracker_id, run.id, ChildRun.of_row(row, each.level or 0, dense, name))
     for cell in store.benchmarks.list(run_id=run.id):
         mirror.child(tracker_id, run.id, ChildRun.of_cell(cell))
     assert run.status != "running"

@@ -26,7 +26,9 @@ def finished_run(store: Store, run_id: str) -> RunRecord:
     """
     run = store.runs.get(run_id)
     if run is None:
-        raise RunNotFoundError(f"there is no run {run_id!r}: `specdec runs list` shows the stored")
+        raise RunNotFoundError(
+            f"there is no run {run_id!r}: `specdec runs list` shows what is stored"
+        )
     if run.status != "completed":
         raise ConfigError(
             f"run {run_id} is {run.status}, and only completed ones have a result: run the same "

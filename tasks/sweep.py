@@ -14,14 +14,8 @@ from dataclasses import dataclass
 
 from db.store import Store
 from specdec_core.config.evaluation import EvaluationRequest
-from specdec_core.config.search import (
-    NEED_METRIC,
-    CompareConfig,
-    SearchConfig,
-    SensitivityConfig,
-)
+from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError
 from tasks.dispatch import Dispatcher
 from tasks.driver import SearchDriver, measure_heldout
 from tasks.heldout import HeldoutPlan, plan_heldout
@@ -54,7 +48,6 @@ class Sweep:
     kind: SweepKind
     config: CompareConfig | SensitivityConfig
     plans: tuple[tuple[str, Plan], ...]
-    notes: tuple[str, ...] = ()
 
 
 def plan_sweep(
@@ -64,10 +57,8 @@ def plan_sweep(
 ) -> Sweep:
     """Resolve and check every search of a sweep before any model is loaded.
 
-    Strategies that need a metric are left out, with a note, where the domain has none.
-
     Raises:
-        ConfigError: if something cannot be used, or no strategy is left.
+        ConfigError: if something cannot be used.
     """
     base = plan_search(
         config.search.model_copy(update={"strategy": "tss"}), settings, prepare_workload
@@ -82,16 +73,8 @@ def plan_sweep(
             *((tolerance_name(t), _at(config.search, t)) for t in config.tolerances),
         ]
         return Sweep(SENSITIVITY, config, tuple((name, planned(one)) for name, one in searches))
-    usable = [s for s in config.strategies if base.has_metric or s not in NEED_METRIC]
-    if not usable:
-        raise ConfigError(
-            f"strategies {', '.join(config.strategies)} go by the task metric, but the items of "
-            f"domain {config.search.domain!r} are not scored: choose other strategies"
-        )
-    left_out = [name for name in config.strategies if name not in usable]
-    notes = [f"{name} was left out: this domain has no metric to go by" for name in left_out]
-    plans = [(s, planned(config.search.model_copy(update={"strategy": s}))) for s in usable]
-    return Sweep(COMPARE, config, tuple(plans), tuple(notes))
+    named = [(s, config.search.model_copy(update={"strategy": s})) for s in config.strategies]
+    return Sweep(COMPARE, config, tuple((name, planned(one)) for name, one in named))
 
 
 def tolerance_name(tolerance: float) -> str:
@@ -149,8 +132,6 @@ def run_sweep(
     sweep = plan_sweep(config, settings, prepare_workload)
     first = sweep.plans[0][1]
     first.workload.register(store)
-    for note in sweep.notes:
-        logger.warning("%s", note)
     timed = None
     for _, plan in sweep.plans:
         timed = timed or step_times(
@@ -177,9 +158,9 @@ def run_sweep(
         found = work.search_all()
         heldout, seconds = work.compare(found)
         costs = SearchCosts(
-            num_evaluated=dispatcher.num_evaluated,
-            num_memoised=dispatcher.num_memoised,
-            num_failed=dispatcher.num_failed,
+            num_evaluated=dispatcher.answers.num_evaluated,
+            num_memoised=dispatcher.answers.num_memoised,
+            num_failed=dispatcher.answers.num_failed,
             worker_s=seconds + sum(one.driver.worker_s for one in found),
             wall_s=time.monotonic() - started,
             utilisation=dispatcher.utilisation(),
@@ -194,7 +175,6 @@ def run_sweep(
             config=config,
             searched=found,
             heldout=heldout,
-            notes=sweep.notes,
             step_times=timed.source if timed else None,
             run_id=run.id,
             log_file=str(log_file),
@@ -228,12 +208,12 @@ class _Work:
 
     def _search(self, name: str, plan: Plan, mirrored: set[str]) -> Searched:
         self.log(f"{self.sweep.kind}: {name}")
-        done = self.dispatcher
+        done = self.dispatcher.answers
         before = (done.num_evaluated, done.num_memoised, done.num_failed)
         with open_study(plan, self.settings) as ledger:
             driver = SearchDriver(
                 plan,
-                done,
+                self.dispatcher,
                 ledger,
                 self.tracker,
                 self.run_id,

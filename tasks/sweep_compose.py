@@ -10,6 +10,7 @@ from specdec_core.config.search import CompareConfig, SensitivityConfig
 from specdec_core.errors import MeasurementError
 from specdec_core.search.objectives import Tolerances
 from specdec_core.search.outcome import SearchOutcome
+from tasks.agreement import AGREEMENT_NOTE
 from tasks.driver import SearchDriver
 from tasks.heldout import Heldout, HeldoutPlan, compare_heldout
 from tasks.publish import judge
@@ -41,7 +42,6 @@ def compose_sweep(
     config: CompareConfig | SensitivityConfig,
     searched: Sequence[Searched],
     heldout: Mapping[str, HeldoutPlan],
-    notes: Sequence[str],
     step_times: StepTimeSource | None,
     run_id: str,
     log_file: str,
@@ -49,7 +49,7 @@ def compose_sweep(
 ) -> SweepReport:
     """Return the report; `heldout` maps skip sets to their comparisons with dense."""
     plan = searched[0].driver.plan
-    found_notes = list(notes)
+    found_notes = [AGREEMENT_NOTE] if plan.metric_name == "agreement" else []
     compared: dict[str, Heldout] = {}
     for skip, each in heldout.items():
         try:
@@ -78,6 +78,7 @@ def compose_sweep(
         suite_hash=suite.content_hash,
         selection_ids=plan.split.selection_ids,
         heldout_ids=plan.split.heldout_ids,
+        metric_name=plan.metric_name,
         dense=configuration_row(searched[0].outcome.dense, searched[0].driver.keys),
         dense_heldout=compared[""].comparison if "" in compared else None,
         variants=variants,
@@ -94,7 +95,7 @@ def _variant(searched: Searched, compared: Mapping[str, Heldout]) -> SweepVarian
     plan, answer = driver.plan, outcome.answer
     config = plan.config
     violation = Tolerances(config.epsilon_acceptance, config.epsilon_metric).violation(
-        answer.gain_acceptance, answer.gain_metric, has_metric=plan.has_metric
+        answer.gain_acceptance, answer.gain_metric, has_metric=True
     )
     heldout = compared.get(str(answer.skip)) if answer.skip.units else None
     holds, reason = (None, "nothing is left out") if not answer.skip.units else (False, "")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from db.schemas import HeldoutComparison
+from db.schemas import HeldoutComparison, MetricName
 from specdec_core.config.base import Record
 from specdec_core.config.search import CompareConfig, SensitivityConfig, StrategyName
 from tasks.report import ConfigurationRow, RandomDraws, SearchCosts, StepTimeSource
@@ -82,6 +82,7 @@ class SweepReport(Record):
     suite_hash: str
     selection_ids: tuple[str, ...]
     heldout_ids: tuple[str, ...]
+    metric_name: MetricName = "metric"
     dense: ConfigurationRow
     dense_heldout: HeldoutComparison | None = Field(
         None, description="dense against itself: its held-out figures"

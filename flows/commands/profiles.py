@@ -28,6 +28,7 @@ from flows.profile_tables import (
 )
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
+from tasks.run_files import write_text
 
 
 def list_profiles(args: Namespace) -> int:
@@ -173,13 +174,7 @@ def _stored(store: Store, profile_id: int) -> SkipProfile:
 
 
 def _write(file: str, document: BaseModel) -> Path:
-    """Write a document by temporary name and rename; a server may be reading the file."""
-    path = Path(file).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f"{path.suffix}.part")
-    temporary.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-    return path
+    return write_text(Path(file).expanduser(), document.model_dump_json(indent=1) + "\n")
 
 
 def _read(file: str) -> str:

@@ -37,7 +37,9 @@ def _problems(error: ValidationError) -> str:
     """One part per wrong field: what was given and what was expected."""
     parts = []
     for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"]) or error.title
+        name = ".".join(str(part) for part in problem["loc"])
         reason = problem["msg"].removeprefix("Value error, ")
-        parts.append(f"parameter {name}={problem['input']!r} is not valid: {reason}")
+        # What several parameters have wrong together says so itself.
+        given = f"parameter {name}={problem['input']!r} is not valid: " if name else ""
+        parts.append(f"{given}{reason}")
     return "; ".join(parts)

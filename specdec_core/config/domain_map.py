@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import ConfigDict, Field, field_validator
 
 from specdec_core.config.base import Record
@@ -13,9 +15,13 @@ class DomainEntry(Record):
 
     skip: tuple[int | str, ...] = Field(description="0-based blocks, or halves such as 'a13'")
     A: float | None = Field(None, description="acceptance length with the skip set")
-    M: float | None = Field(None, description="task metric with the skip set")
+    M: float | None = Field(None, description="metric with the skip set")
     A0: float | None = Field(None, description="acceptance length of the dense target")
-    M0: float | None = Field(None, description="task metric of the dense target")
+    M0: float | None = Field(None, description="metric of the dense target")
+    metric_name: Literal["metric", "agreement"] = Field(
+        "metric",
+        description="what M and M0 are: the task metric, or agreement with the dense output",
+    )
     eps: tuple[float, float] | None = Field(
         None, description="signed relative tolerances on acceptance and metric"
     )

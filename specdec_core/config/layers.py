@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from specdec_core.errors import ConfigError
 
 _PART = re.compile(r"(\d+)(?:-(\d+))?")
+_HIGHEST = 9_999  # beyond any target, and a set of so many costs nothing
 
 
 def parse_layers(text: str) -> frozenset[int]:
@@ -16,7 +17,7 @@ def parse_layers(text: str) -> frozenset[int]:
     Both ends of a range count; no text names no layer.
 
     Raises:
-        ConfigError: if a part is neither a number nor a range that goes up.
+        ConfigError: if a part is neither a number nor a range that goes up, or beyond any target.
     """
     found: set[int] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -26,6 +27,10 @@ def parse_layers(text: str) -> frozenset[int]:
             raise ConfigError(
                 f"layers {part!r} in {text!r} are not understood: write numbers and ranges that "
                 "go up, such as 1-10,14"
+            )
+        if last > _HIGHEST:
+            raise ConfigError(
+                f"layers {part!r} in {text!r} are those of no target: name layers up to {_HIGHEST}"
             )
         found.update(range(first, last + 1))
     return frozenset(found)

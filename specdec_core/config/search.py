@@ -17,8 +17,6 @@ StrategyName = Literal[
     "tss", "sleb", "gm-skip", "random", "accept-only", "metric-only", "throughput"
 ]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
-NEED_METRIC: frozenset[StrategyName] = frozenset({"gm-skip", "metric-only"})
-"""Strategies that a domain without a metric leaves nothing to go by."""
 IGNORE_TOLERANCES: frozenset[StrategyName] = frozenset({"sleb", "gm-skip", "random"})
 """Strategies that go by a budget alone."""
 BOUNDED: frozenset[StrategyName] = frozenset({"tss", "accept-only", "metric-only"})
@@ -48,7 +46,10 @@ class SearchConfig(Record):
         None, ge=-1.0, le=1.0, description="slack on acceptance alone; default tolerance"
     )
     tolerance_metric: float | None = Field(
-        None, ge=-1.0, le=1.0, description="slack on the metric alone; default tolerance"
+        None,
+        ge=-1.0,
+        le=1.0,
+        description="slack on the metric, or agreement, alone; default tolerance",
     )
     beam: int = Field(4, ge=1, le=64, description="configurations expanded per level")
     depth: int = Field(4, ge=1, le=64, description="most units skipped")
@@ -142,7 +143,7 @@ class SearchConfig(Record):
 
     @property
     def epsilon_metric(self) -> float:
-        """Signed relative tolerance on the task metric."""
+        """Signed relative tolerance on the metric; on agreement where the domain has none."""
         return self.tolerance if self.tolerance_metric is None else self.tolerance_metric
 
 

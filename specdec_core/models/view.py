@@ -318,7 +318,7 @@ class TargetView:
 def _prompts_per_pass(device: torch.device, widest: int) -> int:
     """Return how many prompts of up to `widest` tokens one prefill pass takes.
 
-    One on a processor, where more are no faster: so a prompt's states do not depend on what it is
-    batched with, which padding would change in their last bits.
+    One on a processor: so a prompt's states do not depend on what it is batched with, which padding
+    would change in their last bits.
     """
     return 1 if device.type == "cpu" else max(1, _PREFILL_TOKENS // widest)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specdec_core.config.search import StrategyName, UnitChoice
+from specdec_core.config.search import IGNORE_TOLERANCES, StrategyName, UnitChoice
 from specdec_core.search.outcome import Ranked, SearchOutcome, half_count
 
 # Losing more than this is no trade anyone asks for, whatever it gains.
 LOOSEST_ADVISED = -0.3
 NUM_NEAR_MISSES = 3
-_WITHOUT_TOLERANCES: frozenset[StrategyName] = frozenset({"sleb", "gm-skip", "random"})
 _OTHER_UNITS: dict[UnitChoice, UnitChoice] = {
     "block": "attention",
     "attention": "halves",
@@ -36,16 +35,18 @@ class SearchContext:
     metric_interval: tuple[float, float] | None = None
     """Relative change of the metric of the best sparse configuration on the selection items."""
     strategy: StrategyName = "tss"
+    metric_name: str = "metric"
+    """What the metric is: that of the items, or agreement with the dense output."""
 
 
 def advice(outcome: SearchOutcome, context: SearchContext) -> tuple[str, ...]:
     """Return sentences for people, most important first; every figure comes from `outcome`."""
-    if context.strategy in _WITHOUT_TOLERANCES:
+    if context.strategy in IGNORE_TOLERANCES:
         return (_built(outcome, context), *_more_items(context))
-    sentences = [_tried(outcome, context), _found(outcome)]
-    sentences += _near_misses(outcome)
+    sentences = [_tried(outcome, context), _found(outcome, context)]
+    sentences += _near_misses(outcome, context)
     if context.strategy == "tss":
-        sentences += _looser(outcome)
+        sentences += _looser(outcome, context)
     sentences += _more_items(context)
     sentences += _shrunk(outcome, context)
     sentences += _elsewhere(outcome, context)
@@ -58,8 +59,8 @@ def _built(outcome: SearchOutcome, context: SearchContext) -> str:
     return (
         f"Strategy {context.strategy} looked at {outcome.evaluated} configurations of "
         f"{context.num_candidates} units ({context.units}){failed} and answers "
-        f"{outcome.answer.skip.label}: {_gains(outcome.answer)} against dense on the selection "
-        "items. Tolerances took no part in that; they judge it on held-out items."
+        f"{outcome.answer.skip.label}: {_gains(outcome.answer, context)} against dense on the "
+        "selection items. Tolerances took no part in that; they judge it on held-out items."
     )
 
 
@@ -85,9 +86,11 @@ def needed_tolerance(member: Ranked) -> float:
     return math.floor(round(worst * 1000, 6)) / 1000
 
 
-def _gains(member: Ranked) -> str:
+def _gains(member: Ranked, context: SearchContext) -> str:
     text = f"acceptance {member.gain_acceptance:+.1%}"
-    return text if member.score.metric is None else f"{text}, metric {member.gain_metric:+.1%}"
+    if member.score.metric is None:
+        return text
+    return f"{text}, {context.metric_name} {member.gain_metric:+.1%}"
 
 
 def _tried(outcome: SearchOutcome, context: SearchContext) -> str:
@@ -97,7 +100,7 @@ def _tried(outcome: SearchOutcome, context: SearchContext) -> str:
     if context.strategy in {"tss", "accept-only"}:
         kept.append(f"acceptance {context.epsilon_acceptance:+.1%}")
     if context.strategy != "accept-only" and outcome.dense.score.metric is not None:
-        kept.append(f"metric {context.epsilon_metric:+.1%}")
+        kept.append(f"{context.metric_name} {context.epsilon_metric:+.1%}")
     tolerances = ", ".join(kept) or "none to keep"
     return (
         f"Tried {outcome.evaluated} configurations of {context.num_candidates} units "
@@ -107,11 +110,11 @@ def _tried(outcome: SearchOutcome, context: SearchContext) -> str:
     )
 
 
-def _found(outcome: SearchOutcome) -> str:
+def _found(outcome: SearchOutcome, context: SearchContext) -> str:
     if outcome.answer.skip.units:
         return (
             f"On the selection items skipping {outcome.answer.skip} is best: "
-            f"{_gains(outcome.answer)} against dense."
+            f"{_gains(outcome.answer, context)} against dense."
         )
     best = best_sparse(outcome)
     if best is None:
@@ -119,19 +122,21 @@ def _found(outcome: SearchOutcome) -> str:
     verb = "met the tolerances but gained less" if best.is_feasible else "came closest"
     return (
         f"On the selection items nothing beats the dense target; skipping {best.skip} {verb}: "
-        f"{_gains(best)}."
+        f"{_gains(best, context)}."
     )
 
 
-def _near_misses(outcome: SearchOutcome) -> list[str]:
+def _near_misses(outcome: SearchOutcome, context: SearchContext) -> list[str]:
     misses = near_misses(outcome)
     if not misses:
         return []
-    listed = "; ".join(f"{m.skip} ({_gains(m)}; short by {m.violation:.1%})" for m in misses)
+    listed = "; ".join(
+        f"{m.skip} ({_gains(m, context)}; short by {m.violation:.1%})" for m in misses
+    )
     return [f"Nearest misses: {listed}."]
 
 
-def _looser(outcome: SearchOutcome) -> list[str]:
+def _looser(outcome: SearchOutcome, context: SearchContext) -> list[str]:
     """The cheapest loosening that changes the answer, if any infeasible set has more gain."""
     better = [
         member
@@ -141,14 +146,14 @@ def _looser(outcome: SearchOutcome) -> list[str]:
     reason = "it has the larger summed gain"
     if not better and not outcome.answer.skip.units:
         better = [m for m in near_misses(outcome) if m.gain_acceptance > 0]
-        reason = "it trades metric for acceptance"
+        reason = f"it trades {context.metric_name} for acceptance"
     reachable = [member for member in better if needed_tolerance(member) >= LOOSEST_ADVISED]
     if not reachable:
         return []
     member = max(reachable, key=lambda m: (needed_tolerance(m), m.gain))
     return [
         f"A tolerance of {needed_tolerance(member):.3f} would admit {member.skip} "
-        f"({_gains(member)}); {reason}."
+        f"({_gains(member, context)}); {reason}."
     ]
 
 
@@ -159,7 +164,7 @@ def _more_items(context: SearchContext) -> list[str]:
     if not low <= 0.0 <= high:
         return []
     sentence = (
-        f"On {context.num_selection} selection items the metric of the best sparse "
+        f"On {context.num_selection} selection items the {context.metric_name} of the best sparse "
         f"configuration lies between {low:+.1%} and {high:+.1%} of dense: that is not told "
         "apart from no change"
     )
@@ -190,8 +195,9 @@ def _shrunk(outcome: SearchOutcome, context: SearchContext) -> list[str]:
         return []
     rest = shrunk_gain(answer.gain_metric, *interval)
     return [
-        f"Shrunk towards dense by the width of that interval, the metric change of {answer.skip} "
-        f"is {rest:+.1%} instead of {answer.gain_metric:+.1%}: expect that of other items."
+        f"Shrunk towards dense by the width of that interval, the {context.metric_name} change of "
+        f"{answer.skip} is {rest:+.1%} instead of {answer.gain_metric:+.1%}: expect that of other "
+        "items."
     ]
 
 

@@ -40,7 +40,7 @@ class PartialCounts:
     """Tokens that entered outputs in verify steps."""
     num_steps: int = 0
     num_scored: int = 0
-    """Items with a task metric."""
+    """Items with a metric, agreement included."""
     score_sum: float = 0.0
 
     def __add__(self, other: PartialCounts) -> PartialCounts:
@@ -60,7 +60,7 @@ class PartialCounts:
 
 
 def score_bounds(
-    counts: PartialCounts, num_items: int, limits: ItemLimits, *, has_metric: bool
+    counts: PartialCounts, num_items: int, limits: ItemLimits, *, metric_name: str | None
 ) -> ScoreBounds:
     """Return the tightest bounds that hold whatever the items not yet decoded do.
 
@@ -81,7 +81,7 @@ def score_bounds(
         counts: Sums over the items decoded so far.
         num_items: All items of the evaluation.
         limits: What no item can exceed.
-        has_metric: Whether the items are scored.
+        metric_name: What the items are scored by, in [0, 1]; None where they are not.
 
     Source: ours; bounding a mean by its range is the textbook step of racing algorithms.
     """
@@ -89,7 +89,7 @@ def score_bounds(
     most_scored = counts.num_scored + left
     lowest: float | None = None
     highest: float | None = None
-    if has_metric:
+    if metric_name is not None:
         lowest = counts.score_sum / most_scored - _ROUNDING
         highest = (counts.score_sum + left) / most_scored + _ROUNDING
     return ScoreBounds(
@@ -97,6 +97,7 @@ def score_bounds(
         num_items,
         Score(_least_acceptance(counts, left, limits), lowest),
         Score(_most_acceptance(counts, left, limits), highest),
+        metric_name or "metric",
     )
 
 

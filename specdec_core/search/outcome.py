@@ -18,7 +18,7 @@ class Score:
     acceptance: float
     """Committed tokens per verify step, pooled."""
     metric: float | None
-    """Mean task metric in [0, 1]; None where the domain has none."""
+    """Mean task metric in [0, 1], or mean agreement with the dense output; None without either."""
     nodes: float = 1.0
     """Nodes per verify step, root included: what a step's time depends on."""
 
@@ -32,11 +32,12 @@ class ScoreBounds:
     num_items: int
     low: Score
     high: Score
+    metric_name: str = "metric"
 
     @property
     def text(self) -> str:
         """For people: how far it came and what it could still have reached."""
-        metric = "" if self.high.metric is None else f", metric {self.high.metric:.4f}"
+        metric = "" if self.high.metric is None else f", {self.metric_name} {self.high.metric:.4f}"
         return (
             f"after {self.num_done} of {self.num_items} items, at most acceptance "
             f"{self.high.acceptance:.3f}{metric}"

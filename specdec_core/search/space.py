@@ -68,7 +68,7 @@ def _existing(what: str, text: str, num_layers: int) -> frozenset[int]:
     if beyond:
         raise ConfigError(
             f"{what}={text} names layers {', '.join(map(str, beyond))}, but the target has "
-            f"{num_layers}, numbered 0 to {num_layers - 1}"
+            f"{num_layers}, numbered 0 to {num_layers - 1}: name some of these"
         )
     return layers
 

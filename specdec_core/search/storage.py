@@ -22,7 +22,9 @@ def try_lock(path: Path) -> TextIO | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")
     except OSError as error:
-        raise StoreError(f"lock file {path} cannot be opened: {error}") from error
+        raise StoreError(
+            f"lock file {path} cannot be opened ({error}): check that its folder can be written"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -54,5 +56,5 @@ def engine_options(url: str) -> dict[str, Any]:
 
 
 def without_password(url: str) -> str:
-    """Return `url` as it may be shown."""
-    return re.sub(r"://([^:/@]+):[^@]*@", r"://\1:***@", url)
+    """Return `url` as it may be shown, a password in it hidden."""
+    return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)

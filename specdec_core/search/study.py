@@ -68,7 +68,6 @@ class StudyLedger:
         units: Sequence[SkipUnit],
         space_hash: str,
         lock_path: Path,
-        has_metric: bool = True,
         attributes: Mapping[str, Any] | None = None,
     ) -> StudyLedger:
         """Open or create the study, and fail the trials that a dead driver left running.
@@ -80,7 +79,6 @@ class StudyLedger:
             space_hash: Identity of the units; a study of another space is not continued, one
                 of a name of its own is opened instead.
             lock_path: File that is locked while this ledger is open.
-            has_metric: Whether the metric is a second objective; False where a domain has none.
             attributes: User attributes of the study.
 
         Raises:
@@ -98,7 +96,7 @@ class StudyLedger:
             return cls(name, False, None, distributions, tuple(units))
         try:
             with _storage_faults(f"{name} in {without_password(url)}"):
-                study = _open_study(url, name, space_hash, 2 if has_metric else 1)
+                study = _open_study(url, name, space_hash)
                 for key, value in (attributes or {}).items():
                     study.set_user_attr(key, value)
                 ledger = cls(study.study_name, True, study, distributions, tuple(units), lock)
@@ -128,7 +126,7 @@ class StudyLedger:
             self._running[key] = self._study.ask(self._distributions)
 
     def finish(self, key: str, result: Score | Failure, seconds: float | None = None) -> None:
-        """Close the trial of one configuration with its values, or as failed."""
+        """Close the trial of one configuration with its two values, or as failed."""
         if self._study is not None and key in self._reopened:
             skip, level = self._reopened.pop(key)
             self._open(skip, key, level)
@@ -144,10 +142,8 @@ class StudyLedger:
             trial.set_user_attr("metric", result.metric)
             if seconds is not None:
                 trial.set_user_attr("seconds", seconds)
-            values = [result.acceptance]
-            if len(self._study.directions) == 2 and result.metric is not None:
-                values.append(result.metric)
-            self._study.tell(trial, values)
+            assert result.metric is not None  # agreement stands in where items have no reference
+            self._study.tell(trial, [result.acceptance, result.metric])
         self._complete.add(key)
 
     def add_loss(
@@ -183,7 +179,7 @@ class StudyLedger:
     def prune(self, key: str, bounds: ScoreBounds, history: Sequence[tuple[int, Score]]) -> None:
         """Close the trial of a configuration that was dropped unfinished.
 
-        Optuna takes intermediate values of studies with one objective only; with two they are the
+        Optuna takes intermediate values of studies with one objective only, so that they are the
         attribute ``parts``, as items, acceptance and metric.
 
         Args:
@@ -198,9 +194,6 @@ class StudyLedger:
             trial.set_user_attr("dropped", bounds.text)
             parts = [[num_items, score.acceptance, score.metric] for num_items, score in history]
             trial.set_user_attr("parts", parts)
-            if len(self._study.directions) == 1:
-                for num_items, score in history:
-                    trial.report(score.acceptance, num_items)
             self._study.tell(trial, state=TrialState.PRUNED)
         self._pruned.add(key)
 
@@ -253,13 +246,13 @@ def _key_of(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get("key", ""))
 
 
-def _open_study(url: str, name: str, space_hash: str, num_objectives: int) -> optuna.Study:
+def _open_study(url: str, name: str, space_hash: str) -> optuna.Study:
     storage = optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url))
     for candidate in (name, f"{name}-{space_hash[:8]}"):
         study = optuna.create_study(
             storage=storage,
             study_name=candidate,
-            directions=[StudyDirection.MAXIMIZE] * num_objectives,
+            directions=[StudyDirection.MAXIMIZE] * 2,
             load_if_exists=True,
         )
         if study.user_attrs.get(_SPACE, space_hash) == space_hash:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec_core.bench.agreement import agreement
 from specdec_core.search import tss
 from specdec_core.search.advice import best_sparse
 from specdec_core.search.bounding import Finished, is_superfluous
@@ -42,6 +43,13 @@ def item(generator: random.Random, steps: int | None, score: float | None) -> Pa
     return PartialCounts(1, committed, steps, 1, value)
 
 
+def agreed(generator: random.Random, skip: SkipConfig) -> float:
+    """Agreement of an output of two to seven tokens with the dense one; 1 for dense itself."""
+    dense = generator.choices(range(3), k=5)
+    kept = dense[: generator.randint(0, 5)]
+    return agreement(dense, kept + generator.choices(range(3), k=2) if skip.units else dense)
+
+
 @dataclass(frozen=True)
 class Problem:
     """Items of every skip set over blocks 1..n, and a search among them."""
@@ -57,6 +65,8 @@ class Problem:
     is_dense_best: bool = False
     num_workers: int = 1
     failing: frozenset[int] = frozenset()
+    agrees: bool = False
+    """Whether the metric of an item is its agreement with the dense output."""
 
     def items(self, skip: SkipConfig) -> list[PartialCounts]:
         generator = random.Random(f"{self.seed}/{skip}")
@@ -65,12 +75,18 @@ class Problem:
         score = generator.choice([None, None, 0.0, 0.25, 0.5, 0.75, 1.0])
         if not skip.units and self.is_dense_best:
             steps, score = 2, 1.0
+        if self.agrees:
+            return [item(generator, steps, agreed(generator, skip)) for _ in range(self.num_items)]
         return [item(generator, steps, score) for _ in range(self.num_items)]
 
     def parts(self, skip: SkipConfig) -> list[PartialCounts]:
         items, size = self.items(skip), self.part_size
         chunks = (items[start : start + size] for start in range(0, len(items), size))
         return [sum(chunk, PartialCounts()) for chunk in chunks]
+
+    def total(self, skip: SkipConfig) -> PartialCounts:
+        """Sums in the order of the items, as a whole evaluation has them."""
+        return sum(self.items(skip), PartialCounts())
 
     def is_failing(self, skip: SkipConfig) -> bool:
         return len(skip.units) == 1 and skip.units[0].layer in self.failing
@@ -107,6 +123,7 @@ problems = st.builds(
     is_dense_best=st.booleans(),
     num_workers=st.integers(1, 4),
     failing=st.frozensets(st.integers(1, 7), max_size=1),
+    agrees=st.booleans(),
 )
 
 
@@ -114,7 +131,7 @@ def whole(problem: Problem) -> SearchOutcome:
     search = problem.search()
     while not search.is_finished:
         for skip in search.pending():
-            total = sum(problem.items(skip), PartialCounts())
+            total = problem.total(skip)
             is_failing = problem.is_failing(skip)
             search.tell(skip, Failure("broken") if is_failing else total.score)
     return search.outcome()
@@ -156,9 +173,9 @@ def bounded(
         if problem.is_failing(skip) and part[1] == 0:
             search.tell(skip, Failure("broken"))
         elif is_last:
-            search.tell(skip, counts[skip].score)
+            search.tell(skip, problem.total(skip).score)
         else:
-            limits = score_bounds(counts[skip], problem.num_items, LIMITS, has_metric=True)
+            limits = score_bounds(counts[skip], problem.num_items, LIMITS, metric_name="metric")
             search.narrow(skip, limits)
     return search.outcome(), num_decoded
 
@@ -213,7 +230,7 @@ def test_a_second_run_needs_no_part_that_the_first_did_not(
         pending = search.pending()
         finished = [skip for skip in pending if skip not in dropped]
         for skip in finished:
-            total = sum(problem.items(skip), PartialCounts())
+            total = problem.total(skip)
             search.tell(skip, Failure("broken") if problem.is_failing(skip) else total.score)
         for skip in [] if finished else pending:
             parts = known.setdefault(skip, [])
@@ -223,9 +240,9 @@ def test_a_second_run_needs_no_part_that_the_first_did_not(
             if skip not in search.pending():
                 continue
             if counts.num_items == problem.num_items:
-                search.tell(skip, counts.score)
+                search.tell(skip, problem.total(skip).score)
             else:
-                limits = score_bounds(counts, problem.num_items, LIMITS, has_metric=True)
+                limits = score_bounds(counts, problem.num_items, LIMITS, metric_name="metric")
                 search.narrow(skip, limits)
     assert found(search.outcome(), problem.depth) == found(first, problem.depth)
 
@@ -285,7 +302,7 @@ def test_sets_are_dropped_at_all() -> None:
     for unit in units[:3]:
         search.tell(SkipConfig.of([unit]), sum(perfect, PartialCounts()).score)
     for unit in units[3:]:
-        limits = score_bounds(useless[0], 3, LIMITS, has_metric=True)
+        limits = score_bounds(useless[0], 3, LIMITS, metric_name="metric")
         search.narrow(SkipConfig.of([unit]), limits)
     assert {str(skip) for skip in search.dropped} == {"4", "5", "6"}
     assert search.level == 2
@@ -319,7 +336,7 @@ def test_acceptance_bounds_are_the_extremes_of_all_that_can_happen(
             all_tokens = tokens + sum(t for t, _ in rest)
             all_steps = steps + sum(s for _, s in rest)
             reached.append(all_tokens / all_steps if all_steps else 1.0)
-        got = score_bounds(counts, 1 + left, limits, has_metric=True)
+        got = score_bounds(counts, 1 + left, limits, metric_name="metric")
         assert got.low.acceptance == min(reached)
         assert got.high.acceptance == max(reached)
         assert got.low.metric == pytest.approx(0.5 / (1 + left))
@@ -327,7 +344,7 @@ def test_acceptance_bounds_are_the_extremes_of_all_that_can_happen(
 
 
 def test_bounds_without_a_metric_have_none() -> None:
-    got = score_bounds(PartialCounts(1, 6, 3), 2, LIMITS, has_metric=False)
+    got = score_bounds(PartialCounts(1, 6, 3), 2, LIMITS, metric_name=None)
     assert (got.low.metric, got.high.metric) == (None, None)
     # Six tokens in three steps; six more in two steps of three, or in six of one.
     assert (got.low.acceptance, got.high.acceptance) == (12 / 9, 12 / 5)

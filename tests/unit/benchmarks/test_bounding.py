@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bounding import Item, Table, figures_of, overall
+from benchmarks.bound_replay import Item, Table
+from benchmarks.bounding import figures_of, overall
 from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.records import SampleResult, StepTrace

@@ -29,3 +29,9 @@ def test_numbers_and_ranges(text: str, layers: set[int], canonical: str) -> None
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not understood: write numbers and ranges"):
         parse_layers(text)
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "1,10000"])
+def test_ranges_beyond_any_target_are_refused_before_they_fill_memory(text: str) -> None:
+    with pytest.raises(ConfigError, match="those of no target: name layers up to 9999"):
+        parse_layers(text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec_core.config.domains import sensitivity_config
+from specdec_core.config.domains import search_config, sensitivity_config
 from specdec_core.config.search import IGNORE_TOLERANCES
 from specdec_core.errors import ConfigError
 
@@ -15,3 +15,8 @@ def test_a_sweep_over_tolerances_needs_a_strategy_that_knows_them(strategy):
 
 def test_the_others_are_swept():
     assert sensitivity_config("qa", {"strategy": "metric-only"}).search.strategy == "metric-only"
+
+
+def test_parameters_that_are_wrong_together_are_told_in_words_and_not_as_a_record():
+    with pytest.raises(ConfigError, match=r"^bound=true decides between batches .* lower batch_si"):
+        search_config("translation", {"bound": True, "batch_size": 16, "num_selection": 16})

@@ -106,7 +106,7 @@ CONTROL = NegativeControl(
     metric_dense=0.5,
     metric_sparse=0.25,
     metric_change=Interval(estimate=-0.5, low=-0.75, high=-0.1),
-    agreement=Interval(estimate=0.4, low=0.2, high=0.6),
+    same_beginning=Interval(estimate=0.4, low=0.2, high=0.6),
     verdict="harmed",
     reason="the metric fell",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,31 @@ def test_what_is_exported_says_nothing_about_the_machine_it_ran_on(
     provenance = json.loads((tmp_path / "t.json").read_text())["provenance"]
     assert provenance["commit"] == "0123abcd"
     assert not {"host", "command", "pid"} & set(provenance)
+
+
+@pytest.mark.parametrize(
+    ("flag", "place", "said"),
+    [
+        ("--to", "file", r"folder .*/file/benchmark-\S+ cannot be made \(Not a directory\)"),
+        ("--plots", "file", r"folder .*/file cannot be made \(File exists\): name one that"),
+        ("--tables", "file/t.json", r"folder .*/file cannot be made \(File exists\): name one"),
+        ("--tables", "folder", r"/folder is a folder: name a file"),
+    ],
+)
+def test_a_place_that_cannot_hold_an_export_is_refused_in_words(
+    run_id: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flag: str,
+    place: str,
+    said: str,
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    assert execute(["runs", "export", run_id, flag, str(tmp_path / place)]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_an_export_of_nothing_is_wrong_usage(

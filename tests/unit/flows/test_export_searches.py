@@ -201,3 +201,15 @@ def test_files_that_cannot_be_written_do_not_cost_the_result(
     assert run is not None
     assert run.status == "completed"
     assert f"files of run {run_id} are not all written" in caplog.text
+
+
+def test_a_fault_in_drawing_files_does_not_cost_the_result(
+    common: dict[str, Any], caplog: pytest.LogCaptureFixture, store: Store
+) -> None:
+    def draw(*_: object) -> None:
+        raise ZeroDivisionError("no place for a bar")
+
+    run = store.runs.get(search(common | {"write_files": draw}))
+    assert run is not None
+    assert (run.status, run.error) == ("completed", None)
+    assert "ZeroDivisionError: no place for a bar" in caplog.text

@@ -86,7 +86,7 @@ def test_the_control_names_both_domains() -> None:
         acceptance_dense=1.5,
         acceptance_sparse=1.2,
         acceptance_change=Interval(estimate=-0.2, low=-0.3, high=-0.1),
-        agreement=Interval(estimate=0.4, low=0.2, high=0.6),
+        same_beginning=Interval(estimate=0.4, low=0.2, high=0.6),
         verdict="undecided",
         reason="nothing is scored",
     )

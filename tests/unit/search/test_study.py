@@ -19,7 +19,6 @@ NAME = study_name("translation", "pypi:gemma3-270m", "token-recycling:num_nodes=
 def open_ledger(
     folder: Path,
     units: tuple[SkipUnit, ...] = candidates("halves", 4, True),
-    has_metric: bool = True,
 ) -> StudyLedger:
     return StudyLedger.open(
         f"sqlite:///{folder}/state/optuna.db",
@@ -27,7 +26,6 @@ def open_ledger(
         units=units,
         space_hash=space_hash(units),
         lock_path=folder / "locks" / "study.lock",
-        has_metric=has_metric,
         attributes={"domain": "translation"},
     )
 
@@ -60,12 +58,9 @@ def test_one_complete_trial_per_configuration_with_unit_parameters(tmp_path: Pat
     assert found[2].user_attrs["seconds"] == 1.5
 
 
-@pytest.mark.parametrize("has_metric", [True, False])
-def test_a_loss_is_a_pruned_trial_with_its_nats_recorded_once(
-    tmp_path: Path, has_metric: bool
-) -> None:
+def test_a_loss_is_a_pruned_trial_with_its_nats_recorded_once(tmp_path: Path) -> None:
     for _ in range(2):
-        ledger = open_ledger(tmp_path, has_metric=has_metric)
+        ledger = open_ledger(tmp_path)
         ledger.add_loss(SkipConfig.parse("a1"), "l1", 1, Loss(2.25), 0.5)
         ledger.add_loss(SkipConfig.parse("a1"), "l1", 1, Loss(2.25), 0.5)
         ledger.close()
@@ -91,14 +86,6 @@ def test_a_failed_configuration_is_a_failed_trial_with_its_reason(tmp_path: Path
     (trial,) = trials(tmp_path)
     assert trial.state.name == "FAIL"
     assert trial.user_attrs["reason"] == "worker died"
-
-
-def test_a_domain_without_metric_has_one_objective(tmp_path: Path) -> None:
-    ledger = open_ledger(tmp_path, has_metric=False)
-    ledger.start(SkipConfig(), "k0", 0)
-    ledger.finish("k0", Score(2.5, None))
-    ledger.close()
-    assert trials(tmp_path)[0].values == [2.5]
 
 
 def test_resume_skips_complete_keys_and_fails_orphans(tmp_path: Path) -> None:

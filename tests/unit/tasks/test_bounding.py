@@ -223,19 +223,6 @@ def test_dropped_sets_are_pruned_trials_recorded_once(
     assert dropped <= {trial.user_attrs["skip"] for trial in trials}
 
 
-def test_a_study_of_one_objective_has_intermediate_values(
-    settings: Settings, store: Store, control: Control
-) -> None:
-    report = bounded(settings, store, control, batch_size=1, domain="chat", tolerance=0.0)
-    trials = optuna.load_study(
-        study_name=report.study, storage=settings.resolved_optuna_url
-    ).get_trials(states=(TrialState.PRUNED,))
-    assert trials
-    for trial in trials:
-        steps = sorted(trial.intermediate_values)
-        assert steps == list(range(1, len(steps) + 1))
-
-
 def test_a_sweep_of_tolerances_completes_only_what_another_one_needs(
     settings: Settings, store: Store, control: Control
 ) -> None:

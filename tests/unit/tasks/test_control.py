@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,16 @@ from flows.report import render, to_markdown
 from specdec_core.config.domains import DOMAINS, compare_config, search_config
 from specdec_core.config.search import SensitivityConfig
 from specdec_core.config.settings import Settings
+from specdec_core.data.records import Suite
 from specdec_core.errors import ConfigError, DataError, ProfileNotFoundError
 from specdec_core.records import EvaluationResult, SampleResult, StepTrace
-from tasks.control import agreement, control_verdict
+from tasks.control import control_verdict, same_beginning
 from tasks.heldout import MetricChange
 from tasks.jobs import Job, StopCheck
 from tasks.mirrored import report_metrics
 from tasks.plan import plan_search
 from tasks.pool import pool_factory
-from tasks.prepare import prepare
+from tasks.prepare import Workload, prepare
 from tasks.report import SearchReport
 from tasks.search import run_search
 from tests.table_evaluator import Control, TableEvaluator, config, workload
@@ -48,7 +50,6 @@ def metric(low: float, high: float, dense: float = 0.5, kind: str = "relative") 
         (metric(0.1, 0.2), ("longest repeat grew",), "harmed", "degenerate: longest repeat grew"),
         (metric(-0.1, 0.1, dense=0.0005), (), "undecided", "next to nothing"),
         (metric(-0.2, -0.1, kind="difference"), (), "harmed", "-0.2000 to -0.1000"),
-        (MetricChange(), (), "undecided", "no metric"),
     ],
 )
 def test_verdicts(found: MetricChange, guards: tuple[str, ...], verdict: str, text: str) -> None:
@@ -70,11 +71,11 @@ def tokens(item: str, *ids: int) -> SampleResult:
     )
 
 
-def test_agreement_ends_at_the_first_difference() -> None:
+def test_the_same_beginning_ends_at_the_first_difference() -> None:
     dense = [tokens("a", 1, 2, 3, 4), tokens("b", 5, 6)]
     sparse = [tokens("a", 1, 2, 9, 4), tokens("b", 5, 6, 7)]
     # 2 of 4 and 2 of 2.
-    assert agreement(dense, sparse).estimate == pytest.approx(4 / 6)
+    assert same_beginning(dense, sparse).estimate == pytest.approx(4 / 6)
 
 
 def test_the_report_says_what_the_set_does_elsewhere(
@@ -89,7 +90,7 @@ def test_the_report_says_what_the_set_does_elsewhere(
     assert found.metric_change is not None
     assert found.metric_change.low > 0.05
     assert found.acceptance_change.estimate == pytest.approx(24 / 9 / 2 - 1)
-    assert found.agreement.estimate == 1.0
+    assert found.same_beginning.estimate == 1.0
     assert any("summarization is not harmed by 2,3" in note for note in report.notes)
     assert "summarization, 12 items: not harmed" in to_markdown(report)
     assert render(report)
@@ -151,15 +152,6 @@ def test_a_profile_never_answers_for_the_control_domain(
     assert {profile.domain for profile in store.profiles.list(limit=None)} == {"translation"}
 
 
-def test_a_control_without_metric_tells_acceptance_and_agreement_only(
-    settings: Settings, store: Store, control: Control
-) -> None:
-    found = searched(settings, store, control, control="chat").negative_control
-    assert found is not None
-    assert (found.metric_change, found.verdict) == (None, "undecided")
-    assert found.agreement.estimate == 1.0
-
-
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -181,6 +173,28 @@ def test_a_wrong_control_is_refused_before_anything_is_stored(
             config(control=text), settings, store, refuse_pool, prepare_workload=only_the_suite
         )
     assert store.runs.list() == []
+
+
+@pytest.mark.parametrize(("num_items", "is_enough"), [(17, False), (18, True)])
+def test_a_control_with_too_few_items_is_told_from_the_searched_suite(
+    settings: Settings, num_items: int, is_enough: bool
+) -> None:
+    # 16 items are left to a search of the control's domain, however few this search selects.
+    def few(target: str, domain: str, *_rest: object) -> Workload:
+        whole = workload(target, domain)
+        items = whole.suite.items[:num_items]
+        small = Suite.of("riddles", domain, items, "riddles.jsonl")
+        return replace(whole, suite=small) if domain == "riddles" else whole
+
+    asked = config(control="riddles=riddles.jsonl", num_selection=8)
+    if is_enough:
+        plan = plan_search(asked, settings, few)
+        assert plan.control is not None
+        assert len(plan.control.item_ids) == 2
+    else:
+        said = r"control 'riddles=riddles\.jsonl' is too small: .* 16 of its items, and at least 2"
+        with pytest.raises(DataError, match=said):
+            plan_search(asked, settings, few)
 
 
 def test_the_searched_domain_is_no_control() -> None:

@@ -91,6 +91,17 @@ def test_offered_work_never_goes_before_what_is_asked(
     assert begun == ["1", "2", "3", "4"]
 
 
+def test_what_was_offered_is_handed_out_once_it_is_asked_for(
+    store: Store, run_id: str, control: Control
+) -> None:
+    scene = Scene(store, run_id, control, 1)
+    scene.dispatcher.offer([("control-dense", ask("4"))])
+    scene.submit(ask("4"))
+    assert scene.finish() == ["4"]
+    assert [name for what, name in scene.pool.events if what == "begin"] == ["4"]
+    assert scene.dispatcher.patient_s == 0.0  # the caller counts what it is handed
+
+
 def test_timed_groups_run_alone_and_are_not_overtaken(
     store: Store, run_id: str, control: Control
 ) -> None:
@@ -146,7 +157,7 @@ def test_what_another_process_gave_up_is_taken_over(
         scene.submit(ask("1"))
         assert scene.dispatcher.wait(0.0) == []
     assert scene.finish() == ["1"]
-    assert scene.dispatcher.num_evaluated == 1
+    assert scene.dispatcher.answers.num_evaluated == 1
 
 
 def test_claims_are_free_again_when_results_are_stored_or_the_run_ends(

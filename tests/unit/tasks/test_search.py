@@ -144,19 +144,6 @@ def test_an_answer_that_does_not_hold_is_rejected_and_dense_stays(
     assert statuses == {("2,3", "rejected"), ("", "active")}
 
 
-def test_a_domain_without_metric_searches_by_acceptance_and_says_so(
-    settings: Settings, store: Store, control: Control
-) -> None:
-    report = search(settings, store, control, domain="chat")
-    assert report.dense.metric is None
-    assert report.answer.skip == "2,4"
-    assert report.heldout is not None
-    assert report.heldout.metric_change is None
-    assert any("no metric" in note for note in report.notes)
-    study = optuna.load_study(study_name=report.study, storage=settings.resolved_optuna_url)
-    assert len(study.directions) == 1
-
-
 def test_the_study_has_one_complete_trial_per_configuration(
     settings: Settings, store: Store, control: Control
 ) -> None:

@@ -58,15 +58,18 @@ def test_halves_of_one_layer_are_series_of_their_own() -> None:
     assert named == {"translation, attention halves": [1, 2, 3], "translation, MLP": [2, 3]}
 
 
-def test_a_domain_without_metric_has_a_front_over_the_units_left_out(
+def test_agreement_has_panels_and_a_front_of_its_own(
     settings: Settings, store: Store, control: Control
 ) -> None:
     chat = search(settings, store, control, domain="chat")
     drawn = dict(search_plots(chat))
     assert list(drawn) == ["ablation", "pareto", "heldout"]
-    assert len(drawn["ablation"]().axes) == 3
-    assert drawn["pareto"]().axes[0].get_xlabel() == "units left out"
-    assert len(drawn["heldout"]().axes) == 2
+    panels = [axes.get_ylabel() for axes in drawn["ablation"]().axes]
+    assert panels[:2] == ["acceptance / dense", "agreement with dense"]
+    assert len(panels) == 4
+    assert drawn["pareto"]().axes[0].get_xlabel() == "agreement change against dense"
+    titles = [axes.get_xlabel() for axes in drawn["heldout"]().axes]
+    assert titles == ["acceptance change", "agreement change", "speed over dense"]
 
 
 def test_nothing_compared_and_nothing_scored_draw_nothing() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.settings import Settings
+from specdec_core.search.storage import without_password
 from tasks.benchmark import run_benchmark
 from tasks.mirrored import ChildRun
 from tasks.mlflow_client import (
@@ -20,7 +24,6 @@ from tasks.mlflow_client import (
     RUN_TAG,
     MlflowMirror,
     TrackerDownError,
-    without_password,
 )
 from tasks.pool import pool_factory
 from tasks.report import SearchReport
@@ -37,6 +40,34 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("mlflow")
     MlflowMirror.connect(f"sqlite:///{home / 'mlflow.db'}", home)
     return home / "mlflow.db"
+
+
+CUT_OFF = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from tasks.mlflow_client import MlflowMirror
+
+def kill(_c, _cur, statement, _p, _ctx, _many):
+    if "CREATE INDEX index_metrics_run_uuid" in statement:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(Engine, "after_cursor_execute", kill)
+MlflowMirror.connect(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
+def test_a_process_killed_while_it_makes_the_tracking_database_leaves_none_half_made(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    words = [sys.executable, "-c", CUT_OFF, url, str(tmp_path)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    mirror = MlflowMirror.connect(url, tmp_path)
+    run_id = mirror.parent("0" * 32, "tss-search", "riddles", {})
+    assert MlflowMirror.connect(url, tmp_path).client.get_run(run_id).info.run_id == run_id
+    assert sorted(path.name for path in tmp_path.glob("mlflow*")) == ["mlflow.db"]
 
 
 @pytest.fixture

@@ -16,15 +16,14 @@ from specdec_core.config.search import (
     StrategyName,
 )
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError, SearchCancelledError
+from specdec_core.errors import SearchCancelledError
 from specdec_core.models.tiny import write_tiny_checkpoint
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.jobs import StopCheck
 from tasks.mirrored import report_metrics
-from tasks.plan import plan_search
 from tasks.pool import WorkerPool, pool_factory
 from tasks.search import run_search
-from tasks.sweep import plan_sweep, run_sweep
+from tasks.sweep import run_sweep
 from tasks.sweep_report import SweepReport
 from tests.table_evaluator import Control, TableEvaluator, config, expected, workload
 
@@ -179,20 +178,6 @@ def test_sensitivity_counts_what_it_costs(
     again = sweep(given, settings, store, control)
     assert again.cost == report.cost
     assert report_metrics(report.model_dump(mode="json"))["cost_in_searches"] is not None
-
-
-def test_a_domain_without_metric_leaves_out_what_goes_by_it(
-    settings: Settings, store: Store, control: Control
-) -> None:
-    report = sweep(comparison(domain="chat"), settings, store, control)
-    names = [variant.name for variant in report.variants]
-    assert names == ["tss", "sleb", "random", "accept-only"]
-    assert "metric-only was left out: this domain has no metric to go by" in report.notes
-    only = CompareConfig(search=config(domain="chat"), strategies=("gm-skip",))
-    with pytest.raises(ConfigError, match="choose other strategies"):
-        plan_sweep(only, settings, workload)
-    with pytest.raises(ConfigError, match="strategy gm-skip goes by the task metric"):
-        plan_search(config(domain="chat", strategy="gm-skip"), settings, workload)
 
 
 @pytest.fixture(scope="module")
