@@ -32,7 +32,7 @@ def client(store: Store, tmp_path: Path) -> Iterator[TestClient]:
         ("/?profile=99", 404, "profile 99 is not stored"),
         ("/?run=nothing", 404, "run &#39;nothing&#39; is not stored"),
         ("/?profile=x", 422, "profile: Input should be a valid integer"),
-        ("/dashboards/nothing.csv", 404, "choose one of profiles, runs, heldout"),
+        ("/dashboards/nothing.csv", 404, "choose one of profiles, runs, results, heldout"),
         ("/dashboards/front.csv", 404, "give run=ID"),
         ("/dashboards/static/nothing.js", 404, "there is no file"),
     ],
