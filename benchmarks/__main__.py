@@ -25,7 +25,7 @@ NAMES = (
     "llama_cpp",
 )
 # Long, and no timings: run by name.
-ON_REQUEST = ("acceptance", "bounding", "router")
+ON_REQUEST = ("acceptance", "bounding", "router", "tree_limit")
 
 
 def main() -> None:
