@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +39,8 @@ _RESULT_CODE = (
     "summary.py",
 )
 _SOURCE_SUFFIXES = {".py", ".cpp", ".hpp"}
+# The folders of an absolute path, and what stands before the path of an address.
+_ABSOLUTE = re.compile(r"(?:\w[\w+]*:/|(?<![^:=]))/.*/")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "ray", "optuna")
 
 
@@ -72,10 +75,10 @@ def describe_provenance() -> dict[str, Any]:
 
 def command_line(argv: Sequence[str]) -> str:
     """Return how a process was started, without the folders of its machine."""
-    program = Path(argv[0])
+    program, given = Path(argv[0]), [_ABSOLUTE.sub("", argument) for argument in argv[1:]]
     if program.name == "__main__.py":
-        return shlex.join(["python", "-m", program.parent.name, *argv[1:]])
-    return shlex.join([program.name, *argv[1:]])
+        return shlex.join(["python", "-m", program.parent.name, *given])
+    return shlex.join([program.name, *given])
 
 
 def _version(package: str) -> str | None:

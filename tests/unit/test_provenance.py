@@ -46,3 +46,19 @@ def test_commands_name_no_folders():
         "python -m benchmarks 'a b'"
     )
     assert provenance.command_line(["/opt/bin/specdec", "bench"]) == "specdec bench"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("/home/me/my.jsonl", "my.jsonl"),
+        ("--data=/home/me/suites", "--data=suites"),
+        ("path:/home/me/model", "path:model"),
+        ("sqlite:////home/me/specdec.db", "specdec.db"),
+        ("postgresql+psycopg://me:secret@host/specdec", "specdec"),
+        ("hf:org/name", "hf:org/name"),
+        ("suites/my.jsonl", "suites/my.jsonl"),
+    ],
+)
+def test_arguments_keep_neither_folders_nor_passwords(given, kept):
+    assert provenance.command_line(["/opt/bin/specdec", given]) == f"specdec {kept}"
