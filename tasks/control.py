@@ -23,7 +23,6 @@ from specdec_core.errors import DataError
 from specdec_core.records import SampleResult
 from specdec_core.search.ranking import SMALL_METRIC
 from tasks.heldout import (
-    CHUNK_ITEMS,
     MetricChange,
     acceptance_columns,
     guards_of,
@@ -31,6 +30,9 @@ from tasks.heldout import (
 )
 from tasks.heldout_costs import to_interval
 from tasks.prepare import Preparer, Workload
+
+# What a killed run has to decode again at most.
+_ITEMS_PER_REQUEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,10 @@ class ControlPlan:
                 skip=skip,
                 prefill=self.prefill,
                 drafter=self.drafter,
-                item_ids=self.item_ids[start : start + CHUNK_ITEMS],
+                item_ids=self.item_ids[start : start + _ITEMS_PER_REQUEST],
                 max_new_tokens=self.max_new_tokens,
             )
-            for start in range(0, len(self.item_ids), CHUNK_ITEMS)
+            for start in range(0, len(self.item_ids), _ITEMS_PER_REQUEST)
         ]
 
 

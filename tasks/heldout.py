@@ -27,7 +27,8 @@ from tasks.heldout_costs import memory_figures, memory_of, to_interval, useful_f
 from tasks.prepare import Workload
 from tasks.report import Case, CaseCounts
 
-CHUNK_ITEMS = 8
+# A turn of one arm is a few seconds: a machine's speed changes within minutes.
+CHUNK_ITEMS = 2
 ARMS = ("dense", "sparse", "autoregressive")
 
 

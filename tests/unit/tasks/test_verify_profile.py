@@ -71,9 +71,9 @@ def test_a_profile_that_holds_is_measured_on_its_own_items_and_stored(
     assert (run.kind, run.status) == ("profile-verify", "completed")
     assert VerifyReport.model_validate(run.summary) == report
     roles = [each.role for each in store.runs.evaluations(run.id)]
-    # Three chunks of 8, 8 and 4 items.
+    # Ten turns of two items.
     assert sorted(roles) == sorted(
-        ["heldout-dense", "heldout-sparse", "heldout-autoregressive"] * 3
+        ["heldout-dense", "heldout-sparse", "heldout-autoregressive"] * 10
     )
 
 
@@ -83,7 +83,7 @@ def test_every_verification_decodes_anew(
     profile = published(store)
     verify(profile, settings, store, control)
     num_calls = len(control.calls)
-    assert num_calls == 9
+    assert num_calls == 30
     verify(profile, settings, store, control)
     keys = [key for key, _ in control.calls]
     assert len(keys) == 2 * num_calls == len(set(keys))
