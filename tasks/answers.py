@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from db.store import Store
@@ -46,6 +46,10 @@ class StoredAnswers:
     num_memoised: int = 0
     num_evaluated: int = 0
     num_failed: int = 0
+    evaluated: set[str] = field(default_factory=set)
+    """Keys of what workers have done for this run."""
+    failed: set[str] = field(default_factory=set)
+    """Keys of what failed for good, now or before."""
 
     def find(self, request: EvaluationRequest) -> Answer | None:
         """Return the answer that is stored, done or failed for good; None where a worker is due."""
@@ -58,6 +62,7 @@ class StoredAnswers:
         if row is None or row.attempts < MAX_ATTEMPTS or self.retries_failed:
             return None
         self.num_failed += 1
+        self.failed.add(request.key)
         logger.warning(
             "evaluation %s failed %d times before and is left out; --retry-failed tries it again",
             request.key[:12],
@@ -82,6 +87,7 @@ class StoredAnswers:
         summary = result.summary if is_new else self.store.evaluations.summary(request.key)
         assert summary is not None
         self.num_evaluated += 1
+        self.evaluated.add(request.key)
         logger.info(
             "evaluation %s (%s) done in %.1f s: acceptance %.3f, metric %s",
             request.key[:12],
@@ -109,7 +115,9 @@ class StoredAnswers:
     ) -> None:
         """Store a failed attempt."""
         total = self.store.evaluations.fail(request, failure.error_type, failure.message)
-        self.num_failed += is_final
+        if is_final:
+            self.num_failed += 1
+            self.failed.add(request.key)
         logger.warning(
             "evaluation %s (%s) failed, attempt %d, %s: %s: %s",
             request.key[:12],

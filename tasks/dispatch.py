@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +12,7 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.records import EvaluationResult, EvaluationSummary
 from tasks.answers import MAX_ATTEMPTS, Answer, StoredAnswers
-from tasks.backlog import Backlog
+from tasks.backlog import Backlog, Group
 from tasks.claimed import POLL_S, ClaimedWork
 from tasks.jobs import Completed, JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
@@ -68,7 +67,7 @@ class Dispatcher:
     _backlog: Backlog = field(default_factory=Backlog)
     _claimed: ClaimedWork = field(init=False)
     _waiting: WaitingLog = field(default_factory=WaitingLog)
-    _ready: deque[Answer] = field(default_factory=deque)
+    _ready: dict[str, Answer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.answers = StoredAnswers(self.store, self.run_id, self.retries_failed)
@@ -85,17 +84,26 @@ class Dispatcher:
         return self._workers().num_workers
 
     @property
+    def has_room(self) -> bool:
+        """Whether fewer evaluations are asked for than workers can do at once."""
+        return sum(each.is_handed_out for each in self._asked.values()) < self.num_workers
+
+    @property
     def is_idle(self) -> bool:
         """True when every request has been answered and handed out."""
         return not self._asked and not self._ready
 
     def submit(
-        self, requests: Sequence[tuple[str, EvaluationRequest]], level: int | None = None
+        self,
+        requests: Sequence[tuple[str, EvaluationRequest]],
+        level: int | None = None,
+        *,
+        is_next: bool = False,
     ) -> None:
         """Ask for some evaluations, each in a role that is noted with the run.
 
-        Those that need a worker are done by one, in this order. What was only offered before keeps
-        its role and is handed out too.
+        Those that need a worker are done by one, in this order, with `is_next` before all that
+        waits. What was only offered before keeps its role and is handed out too.
         """
         missing = []
         for role, request in requests:
@@ -104,7 +112,7 @@ class Dispatcher:
             elif not self.recall(role, request, level):
                 self._asked[request.key] = _Asked(role, level)
                 missing.append(request)
-        self._backlog.add(missing)
+        self._backlog.add(missing, is_next=is_next)
         self._feed()
 
     def recall(self, role: str, request: EvaluationRequest, level: int | None = None) -> bool:
@@ -113,7 +121,7 @@ class Dispatcher:
         if answer is None:
             return False
         self.answers.link(request, role, level)
-        self._ready.append(answer)
+        self._ready[request.key] = answer
         return True
 
     def keep(
@@ -158,7 +166,7 @@ class Dispatcher:
         self._feed(fills=True)
         if self._asked and not self._ready:
             self._await(timeout_s)
-        answers, self._ready = list(self._ready), deque()
+        answers, self._ready = list(self._ready.values()), {}
         return answers
 
     def close(self) -> None:
@@ -174,12 +182,18 @@ class Dispatcher:
 
     def _feed(self, *, fills: bool = False) -> None:
         """Let free workers begin with what waits."""
-        while group := self._backlog.take(self._pool.num_workers if self._pool else 1, fills=fills):
+        while group := self._take_group(fills=fills):
             own = [request for request in group if self._is_ours(request)]
             if own:
                 self._backlog.begin(own)
                 self._workers().submit(*own)
         self._waiting.note(self.clock(), self._backlog.waiting)
+
+    def _take_group(self, *, fills: bool) -> Group:
+        if self._pool is None:  # nothing is known of the workers before the first request
+            return self._backlog.take(1, fills=fills)
+        pool = self._pool
+        return self._backlog.take(pool.num_workers, num_ahead=pool.num_ahead, fills=fills)
 
     def _is_ours(self, request: EvaluationRequest) -> bool:
         """Claim a request; False where another process has it, or has answered it meanwhile."""
@@ -258,7 +272,7 @@ class Dispatcher:
         self._claimed.release(answer.request.key)
         self.answers.link(answer.request, asked.role, asked.level)
         if asked.is_handed_out:
-            self._ready.append(answer)
+            self._ready[answer.request.key] = answer
         else:
             self.patient_s += answer.seconds
 

@@ -12,7 +12,7 @@ from specdec_core.search.advice import best_sparse
 from specdec_core.search.outcome import Failure, Loss, Ranked, Result, Score, SearchOutcome
 from specdec_core.search.step_model import StepTimeModel
 from specdec_core.search.strategies import make_strategy
-from specdec_core.search.strategy import EvaluationKind, Strategy
+from specdec_core.search.strategy import Strategy
 from specdec_core.search.tss import TssSearch
 from specdec_core.skip import SkipConfig
 from tasks.agreement import AgreementScores
@@ -27,6 +27,8 @@ from tasks.plan import Plan
 from tasks.report import OnProgress, Progress, SearchCosts
 from tasks.runtime import LogLine
 from tasks.sinks import Tracker
+from tasks.together import Asking, run_together
+from tasks.whole import WholeSearch
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +56,24 @@ class SearchDriver:
     worker_s: float = 0.0
     decoded_tokens: int = 0
     """On selection items, by workers."""
+    _search: Strategy | None = None
     _dense: EvaluationSummary | None = None
     _unsent: list[tuple[Answer, int]] = field(default_factory=list)
 
     def search(self) -> SearchOutcome:
         """Answer everything the search asks for."""
+        run_together([self.begin()], self.dispatcher)
+        return self.outcome()
+
+    def begin(self) -> Asking:
+        """Begin the search; what it returns asks and is answered, then `outcome` says the rest."""
         search = make_strategy(
             self.plan.config,
             self.plan.units,
             num_layers=self.plan.workload.target.num_layers,
             step_model=self.step_model,
         )
+        self._search = search
         if self.plan.control is not None:
             requests = self.plan.control.requests("")
             self.dispatcher.offer([("control-dense", request) for request in requests])
@@ -73,49 +82,39 @@ class SearchDriver:
         scores = AgreementScores(
             self.dispatcher.store, self.plan.metric_name, len(self.plan.split.selection_ids)
         )
-        if isinstance(search, TssSearch) and self.plan.is_bounded:
-            self._search_in_parts(search, scores)
-        else:
-            self._search_whole(search, scores)
-        self.ledger.flush()
-        return search.outcome()
-
-    def _search_in_parts(self, search: TssSearch, scores: AgreementScores) -> None:
-        def tell(skip: SkipConfig, level: int, answer: Answer) -> None:
-            self._tell(search, skip, level, answer)
-
-        PartedSearch(
+        if not (isinstance(search, TssSearch) and self.plan.is_bounded):
+            return WholeSearch(
+                self.plan,
+                self.dispatcher,
+                self.ledger,
+                scores,
+                search,
+                keys=self.keys,
+                loss_keys=self.loss_keys,
+                tell=self._tell,
+                on_answer=self._count,
+                progress=self.progress,
+            )
+        return PartedSearch(
             self.plan,
             self.dispatcher,
             self.ledger,
             self.log,
             scores,
+            search,
             keys=self.keys,
-            tell=tell,
+            tell=self._tell,
             on_part=self._count,
             progress=self.progress,
             costs=self.drop_costs,
             needed=self.part_keys,
-        ).run(search)
+        )
 
-    def _search_whole(self, search: Strategy, scores: AgreementScores) -> None:
-        asked: dict[str, tuple[SkipConfig, int]] = {}
-        num_told = 0
-        while not search.is_finished:
-            for skip in search.pending():
-                kind = search.kind_of(skip)
-                if str(skip) not in self._keys_of(kind):
-                    level = search.level_of(skip)
-                    asked[self._ask(skip, kind, level)] = skip, level
-            for answer in scores.ready(self.dispatcher.wait()):
-                skip, level = asked[answer.request.key]
-                self._count(answer)
-                self._tell(search, skip, level, answer)
-                num_told += 1
-                done = Progress(
-                    stage="level", done=num_told, total=len(asked), text=f"level {level}"
-                )
-                self.progress(done)
+    def outcome(self) -> SearchOutcome:
+        """Return what the finished search found, once its study is written."""
+        assert self._search is not None
+        self.ledger.flush()
+        return self._search.outcome()
 
     @property
     def needed_keys(self) -> frozenset[str]:
@@ -128,21 +127,7 @@ class SearchDriver:
         if answer.source == "worker" and not isinstance(answer.result, JobFailure):
             self.decoded_tokens += answer.result.num_tokens if answer.request.mode != "loss" else 0
 
-    def _keys_of(self, kind: EvaluationKind) -> dict[str, str]:
-        return self.loss_keys if kind == "loss" else self.keys
-
-    def _ask(self, skip: SkipConfig, kind: EvaluationKind, level: int) -> str:
-        is_loss = kind == "loss"
-        request = self.plan.loss_request(skip) if is_loss else self.plan.request(skip)
-        self._keys_of(kind)[str(skip)] = request.key
-        role = "loss" if is_loss else "selection" if skip.units else "dense"
-        # Workers first: they decode while the study is written.
-        self.dispatcher.submit([(role, request)], level)
-        if not is_loss:
-            self.ledger.start(skip, request.key, level)
-        return request.key
-
-    def _tell(self, search: Strategy, skip: SkipConfig, level: int, answer: Answer) -> None:
+    def _tell(self, skip: SkipConfig, level: int, answer: Answer) -> None:
         key, result = answer.request.key, answer.result
         source = f"{answer.seconds:.1f} s" if answer.source == "worker" else "stored"
         if isinstance(result, JobFailure):
@@ -167,7 +152,8 @@ class SearchDriver:
             assert not isinstance(told, Loss)
             self.ledger.finish(key, told, answer.seconds or None)
             self._mirror(answer, level)
-        search.tell(skip, told)
+        assert self._search is not None
+        self._search.tell(skip, told)
 
     def _mirror(self, answer: Answer, level: int) -> None:
         """Send an answer to the tracker, once, with its gains as soon as dense is known."""

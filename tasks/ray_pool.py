@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +27,7 @@ from tasks.ray_cluster import (
     worker_environment,
     worker_resources,
 )
+from tasks.ray_worker import CONTROL, MAX_HANDED, RayWorker
 from tasks.utilisation import WorkerTimes
 from tasks.worker import ModelWorker, Reply, WorkerInfo
 
@@ -35,29 +35,16 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 _GET_TIMEOUT_S = 60.0
-# Jobs stay on one thread, so that OpenMP keeps one team of threads: with a second team it counts
-# more threads than cores and stops spinning at all. `stop` is heard on a thread of its own.
-_CONTROL = "control"
 _MAX_START_FAILURES = 3
-
-
-@dataclass(slots=True, eq=False)
-class _Worker:
-    actor: Any
-    ref: Any  # what is awaited: the actor's first answer, then one job
-    started: float = field(default_factory=time.monotonic)
-    info: WorkerInfo | None = None
-    times: WorkerTimes | None = None
-    job: Job | None = None
-    assigned: float = 0.0
-    group: deque[Job] = field(default_factory=deque)
 
 
 class RayPool:
     """Pool of Ray actors, one per device share; see `tasks.pool.WorkerPool`.
 
     Ray's own retries are off: a request that kills its worker would kill the restarted one too.
-    A dead worker is replaced here and its job is reported as lost.
+    A dead worker is replaced here and its job is reported as lost. A worker is given its next job
+    while it is at one, so that it need not wait for the driver; if another one is free before it
+    has begun, that one gets it.
 
     Args:
         factory: Makes the evaluator inside each actor.
@@ -88,7 +75,7 @@ class RayPool:
         self._start_failures = 0
         self.times: list[WorkerTimes] = []
         self._owns_ray = connect(settings)
-        self._workers: list[_Worker] = []
+        self._workers: list[RayWorker] = []
         try:
             check_resources(settings)
             self._workers = [self._start_worker() for _ in range(settings.num_workers)]
@@ -102,6 +89,11 @@ class RayPool:
         return len(self._workers)
 
     @property
+    def num_ahead(self) -> int:
+        """Groups that can be handed out before a worker is free for them: one for each."""
+        return len(self._workers)
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the workers that have come up."""
         return [worker.info.pid for worker in self._workers if worker.info is not None]
@@ -109,7 +101,7 @@ class RayPool:
     @property
     def is_idle(self) -> bool:
         """True when nothing is queued, running or unreported."""
-        busy = any(worker.job is not None or worker.group for worker in self._workers)
+        busy = any(worker.handed or worker.group for worker in self._workers)
         return not (self._queue or self._done or busy)
 
     def submit(self, *jobs: Job) -> None:
@@ -138,9 +130,7 @@ class RayPool:
         self._is_stopped = True
         self._queue.clear()
         for worker in self._workers:
-            worker.group.clear()
-            if worker.job is not None:
-                worker.actor.stop.options(concurrency_group=_CONTROL).remote()
+            worker.stop()
 
     def close(self) -> None:
         """End every worker of this pool, and Ray if this pool started it."""
@@ -163,9 +153,9 @@ class RayPool:
     ) -> None:
         self.close()
 
-    def _start_worker(self) -> _Worker:
+    def _start_worker(self) -> RayWorker:
         actor: Any = (
-            ray.remote(concurrency_groups={_CONTROL: 1})(ModelWorker)
+            ray.remote(concurrency_groups={CONTROL: 1})(ModelWorker)
             .options(
                 **worker_resources(self._settings),
                 max_restarts=0,
@@ -174,21 +164,29 @@ class RayPool:
             )
             .remote(self._factory, captures_log=True)
         )
-        return _Worker(actor, actor.info.remote())
+        return RayWorker(actor, actor.info.remote())
 
     def _assign(self) -> None:
-        """Give every free worker its next job."""
-        for worker in self._workers:
-            if worker.ref is not None:
-                continue
-            if not worker.group and self._queue:
-                worker.group = self._queue.popleft()
-            if worker.group:
-                worker.job, worker.assigned = worker.group.popleft(), time.monotonic()
-                worker.ref = worker.actor.run.remote(worker.job)
+        """Give every free worker its next job, then every other one the job after its own."""
+        for limit in range(1, MAX_HANDED + 1):
+            for worker in self._workers:
+                if worker.has_room and len(worker.handed) < limit:
+                    self._give(worker)
+        free = [each for each in self._workers if each.has_room and not each.handed]
+        full = [worker for worker in self._workers if worker.can_give_back]
+        num_asked = sum(worker.withdrawal is not None for worker in self._workers)
+        for worker in full[: max(0, len(free) - num_asked)]:
+            worker.ask_back()
+
+    def _give(self, worker: RayWorker) -> None:
+        begins_group = not worker.group
+        if begins_group and self._queue:
+            worker.group = self._queue.popleft()
+        if worker.group:
+            worker.hand(worker.group.popleft(), begins_group=begins_group)
 
     def _collect(self, timeout_s: float) -> None:
-        waiting = {worker.ref: worker for worker in self._workers if worker.ref is not None}
+        waiting = {ref: worker for worker in self._workers for ref in worker.awaited}
         if not waiting:
             return
         try:
@@ -199,62 +197,64 @@ class RayPool:
                 "are stored, the same command continues"
             ) from error
         for ref in ready:
-            self._finish(waiting[ref])
-        for worker in waiting.values():
+            self._take(waiting[ref], ref)
+        for worker in self._workers:
             late = time.monotonic() - worker.started > self._start_timeout_s
-            if worker.info is None and late and worker.ref not in ready:
+            if worker.info is None and late:
                 needed = worker_resources(self._settings)
                 raise WorkerLostError(
                     f"a model worker did not come up in {self._start_timeout_s:.0f} s: it needs "
                     f"{needed}, free in the cluster are {free_resources()}"
                 )
 
-    def _finish(self, worker: _Worker) -> None:
-        """Take the answer of a worker whose reference is ready, or replace the worker."""
+    def _take(self, worker: RayWorker, ref: Any) -> None:
+        """Take the answer of a worker that is ready, or replace the worker."""
         try:
-            answer = ray.get(worker.ref, timeout=_GET_TIMEOUT_S)
+            answer = ray.get(ref, timeout=_GET_TIMEOUT_S)
         except RayError as error:
-            self._replace(worker, error)
+            if ref is worker.withdrawal:
+                worker.withdrawal = None  # what became of its jobs is said by these themselves
+            else:
+                self._replace(worker, error)
             return
-        worker.ref = None
         if isinstance(answer, WorkerInfo):
             worker.info, self._start_failures = answer, 0
             worker.times = WorkerTimes(time.monotonic())
             self.times.append(worker.times)
             logger.info("model worker up: pid %d on %s", answer.pid, answer.host)
-            return
-        self._report(worker, answer)
+        elif isinstance(answer, Reply):
+            self._report(worker, answer)
+        elif answer is False:
+            worker.withdrawal = None  # the job has begun
+        else:  # it is withdrawn: said by `withdraw`, or by the job where that is heard first
+            self._put_back(worker.take_back())
 
-    def _report(self, worker: _Worker, reply: Reply) -> None:
-        job, worker.job = worker.job, None
-        assert job is not None
-        assert worker.times is not None  # it was up before it had a job
-        ended = min(worker.assigned + reply.seconds, time.monotonic())
-        worker.times.jobs.append((worker.assigned, ended))
+    def _report(self, worker: RayWorker, reply: Reply) -> None:
+        job = worker.end(reply)
         for line in reply.log:
             logger.info("[%s] %s", job.key[:12], line)
         # The worker's own copy of the job is dropped for ours: the caller may hold its identity.
         self._done.append(Completed(job, reply.completed.result))
 
-    def _replace(self, worker: _Worker, error: Exception) -> None:
-        """Put a new worker in the place of a dead one; report its job, keep its group."""
+    def _put_back(self, group: deque[Job]) -> None:
+        if group and not self._is_stopped:
+            self._queue.appendleft(group)
+
+    def _replace(self, worker: RayWorker, error: Exception) -> None:
+        """Put a new worker in the place of a dead one; report its job, keep what had not begun."""
         end_actor(worker.actor)
-        if worker.times is not None:
-            worker.times.down = time.monotonic()
-            if worker.job is not None:
-                worker.times.jobs.append((worker.assigned, worker.times.down))
         pid = worker.info.pid if worker.info else None
-        if worker.job is None:
+        job, unfinished = worker.lose()
+        if job is None:
             self._start_failures += 1
             if self._start_failures >= _MAX_START_FAILURES or isinstance(
                 error, ActorUnschedulableError | RayTaskError
             ):
                 raise WorkerLostError(f"model workers do not start: {error}") from error
         else:
-            logger.warning("model worker pid %s died during job %s", pid, worker.job.key[:12])
-            self._done.append(Completed(worker.job, _loss(error, pid)))
-        if worker.group:
-            self._queue.appendleft(worker.group)
+            logger.warning("model worker pid %s died during job %s", pid, job.key[:12])
+            self._done.append(Completed(job, _loss(error, pid)))
+        self._put_back(unfinished)
         self._workers[self._workers.index(worker)] = self._start_worker()
 
 

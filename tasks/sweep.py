@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from db.store import Store
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
 from specdec_core.config.settings import Settings
+from tasks.background_ledger import BackgroundLedger
 from tasks.dispatch import Dispatcher
 from tasks.driver import SearchDriver, measure_heldout
 from tasks.heldout import HeldoutPlan, plan_heldout
 from tasks.jobs import StopCheck
 from tasks.mirrored import report_metrics
-from tasks.plan import Plan, plan_search
+from tasks.plan import Plan, check_bound, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import OnProgress, SearchCosts
@@ -33,6 +34,7 @@ from tasks.sinks import NullTracker, Tracker, mirrored_run
 from tasks.step_time import StepTimes, step_times
 from tasks.sweep_compose import Searched, compose_sweep
 from tasks.sweep_report import SweepKind, SweepReport
+from tasks.together import run_together
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +70,19 @@ def plan_sweep(
         return plan_search(search, settings, lambda *_: base.workload)
 
     if isinstance(config, SensitivityConfig):
-        searches = [
-            (BASE, config.search),
-            *((tolerance_name(t), _at(config.search, t)) for t in config.tolerances),
-        ]
-        return Sweep(SENSITIVITY, config, tuple((name, planned(one)) for name, one in searches))
-    named = [(s, config.search.model_copy(update={"strategy": s})) for s in config.strategies]
-    return Sweep(COMPARE, config, tuple((name, planned(one)) for name, one in named))
+        kind, searches = (
+            SENSITIVITY,
+            [
+                (BASE, config.search),
+                *((tolerance_name(t), _at(config.search, t)) for t in config.tolerances),
+            ],
+        )
+    else:
+        changed = [(s, config.search.model_copy(update={"strategy": s})) for s in config.strategies]
+        kind, searches = COMPARE, changed
+    plans = tuple((name, planned(one)) for name, one in searches)
+    check_bound(*(plan for _, plan in plans))
+    return Sweep(kind, config, plans)
 
 
 def tolerance_name(tolerance: float) -> str:
@@ -156,10 +164,12 @@ def run_sweep(
         work = _Work(sweep, settings, dispatcher, tracker, run.id, log, progress, timed)
         started = time.monotonic()
         found = work.search_all()
+        num_looked_up = dispatcher.answers.num_memoised
         heldout, seconds = work.compare(found)
+        num_looked_up = dispatcher.answers.num_memoised - num_looked_up
         costs = SearchCosts(
             num_evaluated=dispatcher.answers.num_evaluated,
-            num_memoised=dispatcher.answers.num_memoised,
+            num_memoised=num_looked_up + sum(one.num_memoised for one in found),
             num_failed=dispatcher.answers.num_failed,
             worker_s=seconds + sum(one.driver.worker_s for one in found),
             wall_s=time.monotonic() - started,
@@ -202,30 +212,52 @@ class _Work:
     timed: StepTimes | None
 
     def search_all(self) -> list[Searched]:
-        """Do every search, one after the other; what one evaluated the next finds in the store."""
-        mirrored: set[str] = set()
-        return [self._search(name, plan, mirrored) for name, plan in self.sweep.plans]
+        """Do all searches at once, so that one has work for the workers that another leaves idle.
 
-    def _search(self, name: str, plan: Plan, mirrored: set[str]) -> Searched:
-        self.log(f"{self.sweep.kind}: {name}")
-        done = self.dispatcher.answers
-        before = (done.num_evaluated, done.num_memoised, done.num_failed)
-        with open_study(plan, self.settings) as ledger:
-            driver = SearchDriver(
-                plan,
-                self.dispatcher,
-                ledger,
-                self.tracker,
-                self.run_id,
-                self.log,
-                self.progress,
-                step_model=self.timed.model if self.timed else None,
-                mirrored=mirrored,
-            )
-            outcome = driver.search()
-        after = (done.num_evaluated, done.num_memoised, done.num_failed)
-        evaluated, memoised, failed = (new - old for old, new in zip(before, after, strict=True))
-        return Searched(name, driver, outcome, evaluated, memoised, failed)
+        What several need counts as evaluated by the first of them, whichever asked first.
+        """
+        self.log(f"{self.sweep.kind}: {', '.join(name for name, _ in self.sweep.plans)}")
+        with contextlib.ExitStack() as stack:
+            studies: dict[str, BackgroundLedger] = {}
+            for _, plan in self.sweep.plans:  # of equal searches there is one study
+                if plan.study not in studies:
+                    studies[plan.study] = stack.enter_context(open_study(plan, self.settings))
+            mirrored: set[str] = set()
+            drivers = {
+                name: self._driver(name, plan, studies[plan.study], mirrored)
+                for name, plan in self.sweep.plans
+            }
+            run_together([each.begin() for each in drivers.values()], self.dispatcher)
+            outcomes = {name: driver.outcome() for name, driver in drivers.items()}
+        counted: set[str] = set()
+        found = []
+        for name, driver in drivers.items():
+            numbers = self._count(driver.needed_keys, counted)
+            found.append(Searched(name, driver, outcomes[name], *numbers))
+            counted |= driver.needed_keys
+        return found
+
+    def _driver(
+        self, name: str, plan: Plan, ledger: BackgroundLedger, mirrored: set[str]
+    ) -> SearchDriver:
+        return SearchDriver(
+            plan,
+            self.dispatcher,
+            ledger,
+            self.tracker,
+            self.run_id,
+            lambda line: self.log(f"{name}: {line}"),
+            self.progress,
+            step_model=self.timed.model if self.timed else None,
+            mirrored=mirrored,
+        )
+
+    def _count(self, keys: Set[str], counted: Set[str]) -> tuple[int, int, int]:
+        """Return how many were evaluated by this run for one search, stored, and failed."""
+        answers = self.dispatcher.answers
+        evaluated = len((keys & answers.evaluated) - counted)
+        failed = len((keys & answers.failed) - answers.evaluated)
+        return evaluated, len(keys) - evaluated - failed, failed
 
     def compare(self, found: Sequence[Searched]) -> tuple[dict[str, HeldoutPlan], float]:
         """Time every different answer in turns with dense; return plans by skip set, seconds."""

@@ -28,3 +28,21 @@ def control(tmp_path: Path) -> Control:
     folder = tmp_path / "control"
     folder.mkdir()
     return Control(folder)
+
+
+@pytest.fixture
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One local Ray for the test, small, that nobody but the test ends."""
+    import ray
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+    )
+    yield
+    ray.shutdown()

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,30 +23,12 @@ from tests.table_evaluator import Control, TableEvaluator, config, workload
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
 
-store, control = run_fixtures.store, run_fixtures.control
+store, control, ray_here = run_fixtures.store, run_fixtures.control, run_fixtures.ray_here
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home", cache=tmp_path / "cache", threads=1, num_workers=2)
-
-
-@pytest.fixture
-def ray_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One local Ray for the test, small, that nobody but the test ends."""
-    import ray
-
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=100 * 2**20,
-        log_to_driver=False,
-    )
-    yield
-    ray.shutdown()
 
 
 def search(settings: Settings, store: Store, control: Control, **options: object) -> SearchReport:
