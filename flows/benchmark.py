@@ -12,6 +12,7 @@ from flows import artifacts, drivers
 from flows.benchmark_tables import headline
 from flows.runs import is_worth_retrying, run_name
 from specdec_core.config.benchmark import BenchmarkConfig, Preset
+from specdec_core.config.evaluation import Prefill
 from specdec_core.config.presets import benchmark_config
 from specdec_core.config.settings import Settings
 from tasks.benchmark_report import BenchmarkReport
@@ -27,6 +28,7 @@ def benchmark(
     repeats: int | None = None,
     sampling: str | None = None,
     skip: str | None = None,
+    prefill: Prefill | None = None,
     suite: str | None = None,
     dtype: str | None = None,
     session: str | None = None,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import get_args
+
+from pydantic import ValidationError
 
 from flows.views import TableView
 from specdec_core.config.base import DrafterOptions
@@ -149,12 +152,13 @@ def _replayable(options: type[DrafterOptions], sample: DrafterOptions) -> str:
 def _choices(
     options: type[DrafterOptions], sample: DrafterOptions
 ) -> Iterator[tuple[str, DrafterOptions]]:
-    """Yield the options with another choice of one of them, and its text."""
+    """Yield the options with another choice of one of them, and its text; not what is refused."""
     given = sample.model_dump(exclude_defaults=True, exclude={"method"})
     for name, field in options.model_fields.items():
         for choice in get_args(field.annotation) if name not in _NOT_OPTIONS else ():
             if isinstance(choice, str):
-                yield f"{name}={choice}", options(**{**given, name: choice})
+                with suppress(ValidationError):
+                    yield f"{name}={choice}", options(**{**given, name: choice})
 
 
 def _scopes(options: type[DrafterOptions]) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def _headline(plan: Plan, decision: Decision, profile: PublishedProfile) -> str:
 
 def _heldout(store: Store, evidence: Evidence) -> tuple[Heldout | None, tuple[str, ...]]:
     """The comparison, and what a reader must know about it."""
-    notes = list(evidence.plan.bound_notes)
+    notes = []
     if evidence.outcome.dropped:
         notes.append(
             f"{len(evidence.outcome.dropped)} sets were dropped unfinished, as it was certain that "
@@ -150,12 +150,18 @@ def _control(
         return None, ()
     label, domain = str(compared.skip), plan.control.workload.suite.domain
     try:
-        found = compare_control(store, plan.control, label, plan.config.epsilon_metric)
+        found = compare_control(store, plan.control, label, control_tolerance(plan))
     except MeasurementError as error:
         return None, (f"negative control {domain}: its items cannot be compared: {error}",)
     if found is None:
         return None, (f"negative control {domain}: no item could be answered by both sides",)
     return found, (f"negative control: {domain} is {found.verdict} by {label}: {found.reason}",)
+
+
+def control_tolerance(plan: Plan) -> float:
+    """The search's tolerance on the metric; one on agreement says nothing about other metrics."""
+    config = plan.config
+    return config.epsilon_metric if plan.metric_name == "metric" else config.tolerance
 
 
 def _selection_change(store: Store, evidence: Evidence, compared: Ranked | None) -> MetricChange:

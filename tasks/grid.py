@@ -116,6 +116,7 @@ def _repeats(
     return tuple(
         workload.request(
             skip=config.skip,
+            prefill=config.prefill,
             drafter=method,
             item_ids=ids,
             max_new_tokens=config.max_new_tokens,

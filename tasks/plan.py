@@ -13,6 +13,7 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.config.search import BOUNDED, SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.data.split import Split, split
+from specdec_core.errors import ConfigError
 from specdec_core.search.bounds import ItemLimits
 from specdec_core.search.space import candidates, evaluation_bound, space_hash
 from specdec_core.search.study import study_name
@@ -94,11 +95,14 @@ class Plan:
             return ()
         drafter = parse_drafter(self.config.drafter)
         if self.config.strategy not in BOUNDED:
-            return (f"strategy {self.config.strategy} evaluates every set whole: bound has no use",)
+            return (
+                f"strategy {self.config.strategy} evaluates every set whole: bound has no use, "
+                f"leave it out, or choose one of {', '.join(sorted(BOUNDED))}",
+            )
         if drafter_scope(drafter) == "run":
             return (
                 f"drafter {drafter.method} remembers items across batches, so that sets are "
-                "evaluated whole: bound has no use",
+                "evaluated whole: bound has no use, leave it out",
             )
         return ()
 
@@ -130,6 +134,16 @@ class Plan:
         digest = hashlib.sha256(text.encode()).hexdigest()
         target = self.workload.target.reference
         return study_name(self.config.domain, target, self.config.drafter, digest)
+
+
+def check_bound(*plans: Plan) -> None:
+    """Refuse searches that were asked to drop sets where none of them can.
+
+    Raises:
+        ConfigError: says why the first one cannot.
+    """
+    if plans[0].config.bound and not any(plan.is_bounded for plan in plans):
+        raise ConfigError(plans[0].bound_notes[0])
 
 
 def plan_search(

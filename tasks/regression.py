@@ -70,6 +70,9 @@ def compare_with_baseline(
         made = Baseline(name=config.baseline, run_id=run_id, reason="first run under this name")
         store.baselines.set(made)
         return BaselineComparison(notes=(f"baseline {config.baseline!r} is this run",))
+    if _prefill_of(store, baseline.run_id) != config.prefill:
+        note = f"baseline {config.baseline!r} read prompts with other prefill: name another one"
+        return BaselineComparison(baseline_run_id=baseline.run_id, notes=(note,))
     former = {_cell_key(cell): cell for cell in store.benchmarks.list(run_id=baseline.run_id)}
     regressions: list[Regression] = []
     notes: list[str] = []
@@ -81,6 +84,12 @@ def compare_with_baseline(
             continue
         regressions += find_regressions(other, cell, config.min_effect)
     return BaselineComparison(tuple(regressions), baseline.run_id, tuple(notes))
+
+
+def _prefill_of(store: Store, run_id: str) -> str:
+    """How a benchmark read prompts; those that do not say read them as they decoded."""
+    run = store.runs.get(run_id)
+    return str(run.config.get("prefill", "sparse")) if run else "sparse"
 
 
 def find_regressions(

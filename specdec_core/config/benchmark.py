@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.dtype import DTYPE_HELP
+from specdec_core.config.evaluation import PREFILL_HELP, Prefill
 from specdec_core.config.sampling import format_sampling, parse_sampling
 
 Preset = Literal["spec-bench", "spec-bench-paper", "ptd-ablation"]
@@ -65,6 +66,7 @@ class BenchmarkConfig(Record):
         "", description="option=value,.. such as temperature=0.8,top_p=0.9; empty for greedy"
     )
     skip: str = Field("", description="canonical skip set of the target, empty for dense")
+    prefill: Prefill = Field("sparse", description=f"with a skip set: {PREFILL_HELP}")
     suite: str | None = Field(None, description="path of a suite file or folder; default by domain")
     dtype: str = Field("auto", description=DTYPE_HELP)
     session: str = Field(
@@ -95,6 +97,15 @@ class BenchmarkConfig(Record):
     @classmethod
     def _canonical_sampling(cls, text: str) -> str:
         return format_sampling(parse_sampling(text))
+
+    @model_validator(mode="after")
+    def _prefill_is_used(self) -> Self:
+        if self.prefill == "dense" and not self.skip:
+            raise ValueError(
+                "prefill dense says how a sparse target reads prompts, but nothing is skipped: "
+                "give skip, or leave prefill out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _suites_are_given_once(self) -> Self:

@@ -43,7 +43,15 @@ _SEARCH_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "qa": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 48},
         "rag": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 48},
         "math": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 128},
-        "chat": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 96},
+        # Acceptance alone decides, and guards against degenerate outputs: agreement is shown.
+        "chat": {
+            "target": _CHAT_TARGET,
+            "beam": 2,
+            "depth": 2,
+            "max_new_tokens": 96,
+            "strategy": "accept-only",
+            "tolerance_metric": -1.0,
+        },
         "mmlu": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 32},
         "code": {"target": _CHAT_TARGET, "beam": 2, "depth": 2, "max_new_tokens": 128},
     }
@@ -85,11 +93,16 @@ def search_defaults(domain: str, suite: str | None = None) -> dict[str, Any]:
 def search_config(domain: str, given: Mapping[str, Any] | None = None) -> SearchConfig:
     """Return the search of `domain` with the fields in `given` that are not None.
 
+    A tolerance that is given goes for both acceptance and metric, whatever the domain has for one.
+
     Raises:
         ConfigError: for an unknown domain or field, or a value outside its range.
     """
-    suite = (given or {}).get("suite")
-    return build_config(SearchConfig, search_defaults(domain, suite), given)
+    given = given or {}
+    defaults = search_defaults(domain, given.get("suite"))
+    if given.get("tolerance") is not None:
+        defaults.pop("tolerance_metric", None)
+    return build_config(SearchConfig, defaults, given)
 
 
 def compare_config(domain: str, given: Mapping[str, Any] | None = None) -> CompareConfig:

@@ -84,6 +84,32 @@ def test_former_profiles_stay_and_their_moves_are_written_down(url: str) -> None
         assert store.profiles.move(first.id or 0, "active", examples.cause()).status == "active"
 
 
+def test_profiles_that_the_former_schema_cannot_serve_are_rejected_with_a_reason(url: str) -> None:
+    with open_without_foreign_keys(url) as store:
+        store.targets.put(examples.target())
+        sparse = store.profiles.publish(examples.profile(examples.make_run(store).id))
+        run = examples.make_run(store)
+        dense = store.profiles.publish(
+            examples.profile(run.id, domain="math", skip="a4", prefill="dense")
+        )
+        known = store.profiles.transitions(dense.id or 0)
+        config = migrate._config()
+        with store.database.write() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "0004")
+        migrate_to(store, "head")
+        found = {each.id: each.status for each in store.profiles.list()}
+        assert found == {sparse.id: "active", dense.id: "rejected"}
+        *before, last = store.profiles.transitions(dense.id or 0)
+        assert before == known
+        assert (last.from_status, last.to_status, last.run_id) == ("active", "rejected", None)
+        assert "dense prefill" in last.reason
+        assert last.created_at >= dense.created_at
+        assert all(
+            each.to_status != "rejected" for each in store.profiles.transitions(sparse.id or 0)
+        )
+
+
 def test_the_former_schema_gets_what_it_can_hold(url: str) -> None:
     with open_without_foreign_keys(url) as store:
         for status in ("candidate", "validated", "active", "rejected"):

@@ -81,3 +81,9 @@ def test_presets_come_before_other_defaults_and_given_values_before_both():
         48,
         "mine",
     )
+
+
+def test_dense_prefill_goes_with_a_skip_set():
+    assert benchmark_config({"skip": "2", "prefill": "dense"}).prefill == "dense"
+    with pytest.raises(ConfigError, match="nothing is skipped: give skip, or leave prefill out"):
+        benchmark_config({"prefill": "dense"})

@@ -13,11 +13,13 @@ from dashboards.summary import SearchSummary
 from db.schemas import NegativeControl
 from db.store import Store
 from flows.report import comparison_table, level_tables, to_markdown
+from specdec_core.config.domains import search_config
 from specdec_core.config.search import CompareConfig, SearchConfig
 from specdec_core.config.settings import Settings
 from specdec_core.models.tiny import write_tiny_checkpoint
 from specdec_core.records import EvaluationResult
 from specdec_core.skip import SkipConfig
+from tasks.compose import control_tolerance
 from tasks.control import compare_control
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.jobs import Completed, Job, StopCheck
@@ -71,6 +73,33 @@ def chat(
         start = lambda stop: ShuffledPool(evaluator, stop, seed)  # noqa: E731
     given = config(domain="chat", **changes)
     return run_search(given, settings, store, start, prepare_workload=workload)
+
+
+def test_by_default_chat_is_searched_by_acceptance_with_agreement_shown(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    default = search_config("chat")
+    report = chat(
+        settings,
+        store,
+        control,
+        strategy=default.strategy,
+        tolerance_metric=default.tolerance_metric,
+    )
+    # 2,4 accepts most, 3 tokens per step, and agrees least.
+    assert report.answer.skip == "2,4"
+    assert report.answer.metric == pytest.approx(0.4)
+    assert report.verdict == "published"
+    assert report.heldout is not None
+    assert report.heldout.metric_sparse == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("domain", "expected"), [("chat", -0.05), ("translation", -1.0)])
+def test_a_tolerance_on_agreement_says_nothing_about_the_metric_of_a_control(
+    settings: Settings, domain: str, expected: float
+) -> None:
+    plan = plan_search(config(domain=domain, tolerance_metric=-1.0), settings, workload)
+    assert control_tolerance(plan) == expected
 
 
 def test_agreement_decides_and_is_named_everywhere(

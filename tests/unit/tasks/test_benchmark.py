@@ -266,6 +266,25 @@ def test_what_failed_is_tried_again_by_the_next_run_of_the_session(
     assert report.notes == ("baseline 'nightly' is this run",)
 
 
+def test_a_sparse_target_is_measured_with_the_prefill_asked_for(
+    settings: Settings, store: Store, control: Control
+) -> None:
+    sparse = GRID.model_copy(update={"skip": "2", "baseline": "nightly"})
+    first = bench(settings, store, control, sparse)
+    dense = sparse.model_copy(update={"prefill": "dense"})
+    report = bench(settings, store, control, dense)
+    assert report.num_memoised == 0  # another way to read prompts is another evaluation
+    for cell in report.cells:
+        for key in (cell.evaluation_key, cell.baseline_key):
+            row = store.evaluations.row(key or "")
+            assert row is not None
+            assert (row.request.skip, row.request.prefill) == ("2", "dense")
+    assert report.notes == ("baseline 'nightly' read prompts with other prefill: name another one",)
+    assert report.baseline_run_id == first.run_id
+    again = bench(settings, store, control, dense.model_copy(update={"baseline": "dense"}))
+    assert again.num_evaluated == 0
+
+
 def test_the_first_run_becomes_the_baseline_and_identical_data_never_alarms(
     settings: Settings, store: Store, control: Control
 ) -> None:

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from db.store import Store
 from flows.report import facts, level_tables
-from specdec_core.config.search import SearchConfig, SensitivityConfig
+from specdec_core.config.search import CompareConfig, SearchConfig, SensitivityConfig
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.search.space import evaluation_bound
@@ -21,7 +21,7 @@ from tasks.plan import plan_search
 from tasks.pool import InlinePool, WorkerPool, pool_factory
 from tasks.report import SearchReport
 from tasks.search import run_search
-from tasks.sweep import run_sweep
+from tasks.sweep import plan_sweep, run_sweep
 from tests.table_evaluator import Control, TableEvaluator, config, workload
 from tests.unit.tasks.inline_search import refuse_pool, search
 
@@ -258,13 +258,20 @@ def test_a_sweep_of_tolerances_completes_only_what_another_one_needs(
         ),
     ],
 )
-def test_what_cannot_be_cut_is_evaluated_whole_and_says_so(
+def test_a_search_that_cannot_drop_anything_is_refused(
     settings: Settings, store: Store, control: Control, changes: dict[str, object], note: str
 ) -> None:
-    report = bounded(settings, store, control, **changes)
-    assert any(note in line for line in report.notes)
-    assert report.costs.num_dropped == 0
-    assert not any(each.role == "part" for each in store.runs.evaluations(report.run_id))
+    with pytest.raises(ConfigError, match=rf"^{note}.*: bound has no use, leave it out"):
+        bounded(settings, store, control, **changes)
+    assert store.runs.count() == 0
+    given = config(**NARROW, batch_size=2, bound=True, **changes)
+    both = CompareConfig(search=given, strategies=("sleb", "tss"))
+    if given.strategy == "tss":  # its drafter serves none
+        with pytest.raises(ConfigError, match="bound has no use"):
+            plan_sweep(both, settings, workload)
+    else:
+        plans = dict(plan_sweep(both, settings, workload).plans)
+        assert (plans["sleb"].is_bounded, plans["tss"].is_bounded) == (False, True)
 
 
 def test_bounding_needs_more_than_one_batch() -> None:
