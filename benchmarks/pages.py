@@ -34,7 +34,8 @@ def readme_with_figures(text: str, results: Figures) -> str:
         ValueError: if the marks are missing.
     """
     before, after = _around_marks(text, "README")
-    rows = [row for part in (_loops, _methods, _llama_cpp, _system) for row in part(results)]
+    parts = (_loops, _methods, _llama_cpp, _training, _system)
+    rows = [row for part in parts for row in part(results)]
     return before + table(("what", "figure", "95 % interval", "file"), rows) + after
 
 
@@ -124,6 +125,19 @@ def _llama_cpp(results: Figures) -> Iterator[Sequence[str]]:
     yield "the same over llama.cpp's prompt lookup", *_ratio(lookup), ""
 
 
+def _training(results: Figures) -> Iterator[Sequence[str]]:
+    data = results["data_generation"]
+    yield (
+        f"answers for training in batches of {data['batch_size']} over one by one, tokens a second",
+        *_ratio(data["response_tokens_per_s"]),
+        "`data_generation.json`",
+    )
+    for loss, figures in results["loss_memory"]["losses"].items():
+        title = f"memory-bounded loss `{loss}` over the plain one at [8, 512, 49152]"
+        yield f"{title}: peak memory", *_ratio(figures["peak_memory_ratio"]), "`loss_memory.json`"
+        yield "the same: seconds", *_ratio(figures["seconds_ratio"]), ""
+
+
 def _system(results: Figures) -> Iterator[Sequence[str]]:
     time_ratio = results["orchestration"]["time_ratio"]
     yield (
@@ -139,6 +153,13 @@ def _system(results: Figures) -> Iterator[Sequence[str]]:
             f"{replay['share_of_batch_1']:.2f}",
             f"{low:.2f} to {high:.2f} (range)",
             "`batching.json`",
+        )
+    for name, figures in results["search_cost"].items():
+        yield (
+            "seconds of the evaluations of a translation search, beam 4, depth 4: one request at a "
+            f"time over batched, replayed and shared, {name.removeprefix('pypi:')}",
+            *_ratio(figures["ways"]["plain"]["over_full"]),
+            "`search_cost.json`",
         )
     resolve = results["resolve"]["whole_answers"]
     yield (

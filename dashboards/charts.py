@@ -50,7 +50,7 @@ def ablation_figure(search: SearchSummary) -> go.Figure:
     figure.update_xaxes(title_text="unit left out (0-based layer)", row=len(series), col=1)
     # Names such as 3 are units, not places on a numeric axis.
     figure.update_xaxes(type="category")
-    _finish(figure, height=170 * len(series) + 90)
+    finish(figure, height=170 * len(series) + 90)
     return figure.update_layout(showlegend=False, bargap=0.25)
 
 
@@ -85,7 +85,7 @@ def front_figure(search: SearchSummary) -> go.Figure:
     else:
         figure.update_xaxes(title_text="units skipped", dtick=1)
     figure.update_yaxes(title_text="acceptance change", tickformat="+.0%")
-    _finish(figure, height=430)
+    finish(figure, height=430)
     return figure
 
 
@@ -114,7 +114,7 @@ def interval_figure(search: SearchSummary) -> go.Figure:
     half = 1.1 * max([*ends, _MIN_HALF_RANGE])
     low = min([0.0, *(interval.low for _, interval, _ in lines)]) - 0.1 * half
     figure.update_xaxes(range=[min(low, -_MIN_HALF_RANGE), half])
-    _finish(figure, height=70 + 44 * max(len(lines), 2))
+    finish(figure, height=70 + 44 * max(len(lines), 2))
     return figure.update_layout(showlegend=False)
 
 
@@ -128,7 +128,7 @@ def depth_figure(depth: Depth) -> go.Figure:
     )
     figure.update_xaxes(title_text="draft tokens accepted, at least", type="category")
     figure.update_yaxes(title_text="share of steps with a draft", tickformat=".0%")
-    _finish(figure, height=300)
+    finish(figure, height=300)
     return figure
 
 
@@ -232,7 +232,8 @@ def _limit_line(figure: go.Figure, limit: float, place: int) -> None:
     figure.add_hline(y=limit, line=line, row=place, col=1)
 
 
-def _finish(figure: go.Figure, height: int) -> None:
+def finish(figure: go.Figure, height: int) -> None:
+    """Give a figure its height in pixels and what all have alike."""
     figure.update_layout(
         template="none",
         height=height,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from dashboards.queries import Detail
 from db.cells import BenchmarkCell
-from db.schemas import SkipProfile
+from db.schemas import RunRecord, SkipProfile
 from specdec_core.config.settings import Settings
 
 
@@ -54,13 +54,17 @@ def run_links(services: Services, detail: Detail) -> tuple[Link, ...]:
     if detail.profile is not None:
         found.append(Link("REST: this profile", profile_json(detail.profile)))
         found.append(Link("REST: what a serving system asks", resolve_url(detail.profile)))
+    return (*found, *service_links(services, run))
+
+
+def service_links(services: Services, run: RunRecord) -> Iterator[Link]:
+    """Yield where tracker and orchestrator show a run."""
     if services.mlflow and run.tracker_id:
         page = f"{services.mlflow}/#/runs/{quote(run.tracker_id, safe='')}"
-        found.append(Link("MLflow: this run", page))
+        yield Link("MLflow: this run", page)
     if services.prefect and run.flow_run_id:
         page = f"{services.prefect}/runs/flow-run/{quote(run.flow_run_id, safe='')}"
-        found.append(Link("Prefect: this flow run", page))
-    return tuple(found)
+        yield Link("Prefect: this flow run", page)
 
 
 def profile_page(profile: SkipProfile, filters: Mapping[str, str] | None = None) -> str:

@@ -19,9 +19,17 @@ from dashboards.leaderboard import leaderboard_table, load_leaderboard
 from dashboards.links import PROFILE_TABLES, Services
 from dashboards.outputs import load_output, tokens_table
 from dashboards.queries import Question, load_detail, load_overview
-from dashboards.render import error_page, leaderboard_page, output_page, overview_page
+from dashboards.render import (
+    error_page,
+    leaderboard_page,
+    output_page,
+    overview_page,
+    training_page,
+)
 from dashboards.sweeps import SWEEP_TABLES
 from dashboards.tables import DETAIL_TABLES, SEARCH_TABLES, profiles_table, runs_table
+from dashboards.training import load_training
+from dashboards.training_views import TRAINING_TABLES
 from dashboards.views import Table
 from db.api.common import StoreDependency
 from db.api.problems import ProblemError
@@ -105,6 +113,11 @@ def make_router(services: Services) -> APIRouter:
         html = leaderboard_page(load_leaderboard(store, question.run))
         return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
 
+    @protected.get("/training")
+    def training(store: StoreDependency, question: Annotated[Question, Query()]) -> Response:
+        html = training_page(load_training(store, question), services)
+        return Response(html, media_type="text/html", headers=_PAGE_HEADERS)
+
     @protected.get("/outputs")
     def output(store: StoreDependency, question: Annotated[Question, Query()]) -> Response:
         html = output_page(load_output(store, question))
@@ -156,13 +169,22 @@ def _csv(store: Store, name: str, question: Question) -> str:
         return leaderboard_table(board.cells if board else ()).to_csv(lead)
     if name == "tokens":
         return _tokens_csv(store, question)
+    if name in TRAINING_TABLES:
+        return _training_csv(store, name, question)
     of_runs = (*SEARCH_TABLES, *SWEEP_TABLES, *DETAIL_TABLES)
-    known = (*_OVERVIEW_TABLES, *of_runs, "leaderboard", "tokens")
+    known = (*_OVERVIEW_TABLES, *of_runs, *TRAINING_TABLES, "leaderboard", "tokens")
     if name not in known:
         detail = f"there is no table {name!r}: choose one of {', '.join(known)}"
         raise ProblemError(HTTPStatus.NOT_FOUND, "table-not-found", detail)
     run_id, table = _table_of_run(store, name, question)
     return table.to_csv([] if name in PROFILE_TABLES else [("run_id", run_id)])
+
+
+def _training_csv(store: Store, name: str, question: Question) -> str:
+    page = load_training(store, question)
+    training = page.training if name != "checkpoints" else None
+    lead = [("training_key", training.key)] if training else []
+    return TRAINING_TABLES[name](page).to_csv(lead)
 
 
 def _tokens_csv(store: Store, question: Question) -> str:

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 SEARCH_KIND = "tss-search"
 BENCHMARK_KINDS = ("benchmark", "nightly-benchmark", "verify")
+TRAINING_KIND, LOSS_KIND = "train-drafter", "compare-losses"
 NUM_RUNS = 8
 MAX_PROFILES = 500
 MAX_DEPTH = 8
@@ -34,6 +35,7 @@ class Question(BaseModel):
     target: str | None = None
     drafter: str | None = None
     profile: int | None = Field(None, ge=1, le=2**31 - 1)
+    checkpoint: int | None = Field(None, ge=1, le=2**31 - 1)
     run: str | None = Field(None, max_length=64)
     item: str | None = None
 
@@ -171,7 +173,8 @@ def _report_of(run: RunRecord) -> tuple[SearchSummary | None, SweepSummary | Non
     """The stored report of a search or of a sweep, or why there is none."""
     search = sweep = None
     if run.kind != SEARCH_KIND and run.kind not in SWEEP_KINDS:
-        where = f"/leaderboard?run={run.id}" if run.kind in BENCHMARK_KINDS else "the REST API"
+        pages = {**dict.fromkeys(BENCHMARK_KINDS, "leaderboard"), TRAINING_KIND: "training"}
+        where = f"/{pages[run.kind]}?run={run.id}" if run.kind in pages else "the REST API"
         return None, None, f"run {run.id} is of kind {run.kind!r}: its figures are at {where}"
     try:
         if run.kind == SEARCH_KIND:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dashboards import charts, links, views
+from dashboards import charts, links, training, training_views, views
 from dashboards.assets import asset_urls
 from dashboards.comparison import comparisons, result_of
 from dashboards.leaderboard import Leaderboard, leaderboard_table, speedup_figure
@@ -73,6 +73,40 @@ def leaderboard_page(board: Leaderboard | None) -> str:
             "notes": board.run.summary.get("notes", []),
         }
     return _environment().get_template("leaderboard.html").render(values)
+
+
+def training_page(page: training.TrainingPage, services: Services) -> str:
+    """Return the page of draft training."""
+    figures = {
+        "curve": training_views.curve_figure(page),
+        "depth": training_views.depth_figure(page),
+    }
+    values: dict[str, Any] = {
+        "page": page,
+        "figures": {name: charts.to_json(each) if each else None for name, each in figures.items()},
+        "tables": {name: table(page) for name, table in training_views.TRAINING_TABLES.items()},
+        "facts": _training_facts(page),
+        "links": training.training_links(page, services),
+    }
+    return _environment().get_template("training.html").render(values)
+
+
+def _training_facts(page: training.TrainingPage) -> dict[str, str]:
+    found, one = page.training, page.checkpoint
+    facts = {
+        "commit": _value(page.run.provenance.get("commit")) if page.run else "",
+        "command": _value(page.run.provenance.get("command")) if page.run else "",
+        "hardware": found.hardware if found else "",
+        "target identity": found.target_identity if found else "",
+        "data": found.data_hash if found else "",
+        "template hash": found.template_hash if found else "",
+        "files": one.folder if one else "",
+        "content hash": one.content_hash if one else "",
+        "exported to": ", ".join(one.exports) if one else "",
+    }
+    return {name: text for name, text in facts.items() if text} | (
+        _readable(found.config) if found else {}
+    )
 
 
 def output_page(output: Output | None) -> str:
@@ -169,6 +203,8 @@ def _environment() -> Environment:
         "run_page": links.run_page,
         "leaderboard_page": links.leaderboard_page,
         "output_page": links.output_page,
+        "training_page_url": training.training_page_url,
+        "training_csv": training.training_csv,
         "result_of": result_of,
     }
     environment.filters |= {

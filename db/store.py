@@ -11,11 +11,13 @@ from db.migrate import migrate, schema_revision
 from db.repositories.baselines import BaselineRepository
 from db.repositories.benchmarks import BenchmarkRepository
 from db.repositories.calibrations import CalibrationRepository
+from db.repositories.checkpoints import CheckpointRepository
 from db.repositories.evaluations import EvaluationRepository
 from db.repositories.profiles import ProfileRepository
 from db.repositories.runs import RunRepository
 from db.repositories.suites import SuiteRepository
 from db.repositories.targets import TargetRepository
+from db.repositories.trainings import TrainingRepository
 
 
 class Store:
@@ -34,6 +36,8 @@ class Store:
         self.calibrations = CalibrationRepository(database)
         self.benchmarks = BenchmarkRepository(database)
         self.baselines = BaselineRepository(database)
+        self.trainings = TrainingRepository(database)
+        self.checkpoints = CheckpointRepository(database)
         self.claims = Claims(database)
 
     @classmethod

@@ -105,6 +105,11 @@ def publish_table(view: TableView, key: str) -> None:
     create_table_artifact(view.to_records(), key, view.title)
 
 
+def publish_markdown(text: str, key: str, title: str) -> None:
+    """Leave a page as an artifact."""
+    create_markdown_artifact(text, key, title)
+
+
 def publish_plots(plots: Iterable[Plot], name: str) -> None:
     """Leave plots as artifacts, each picture inside its own address."""
     for plot in plots:

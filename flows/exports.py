@@ -20,8 +20,15 @@ from flows.search_tables import (
     result_table,
 )
 from flows.sweep_tables import sweep_markdown, sweep_tables
+from flows.training_tables import (
+    loss_markdown,
+    loss_tables,
+    training_markdown,
+    training_tables,
+)
 from flows.views import TableView
 from tasks.benchmark_report import BenchmarkReport
+from tasks.loss_report import LossReport
 from tasks.plot_style import Plot, write_plots
 from tasks.plots import benchmark_plots
 from tasks.report import SearchReport
@@ -29,11 +36,20 @@ from tasks.run_files import slug, write_text
 from tasks.search_plots import search_plots, sweep_plots
 from tasks.stored import Report, read_report
 from tasks.sweep_report import SweepReport
+from tasks.training_plots import loss_plots, training_plots
+from tasks.training_report import TrainingReport
 
 # What of a run's provenance is about code; the rest is about one machine and process.
 _CODE = ("commit", "is_dirty", "code_version", "python", "platform", "packages")
 _PATH = re.compile(r"(?<![^\s:=@,'\"(])(?:~|/(?!/))[^\s,#'\")]*/[^\s,#'\")]+")
 """An absolute path, also behind the colon of a reference or the equals sign of an option."""
+
+
+_SUBJECTS: Mapping[type, str] = {
+    BenchmarkReport: "benchmark",
+    TrainingReport: "training",
+    LossReport: "comparison",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +90,14 @@ def export_of(store: Store, run: RunRecord) -> Export:
     """Return a completed run as files.
 
     Raises:
-        ConfigError: if it is no search, sweep or benchmark.
+        ConfigError: if it is no search, sweep, benchmark, training or comparison of losses.
     """
     report = read_report(run)
     markdown, plots = _shown(report)
-    places = local_places([run.config, run.summary.get("log_file")])
+    exported = (run.summary.get("checkpoint") or {}).get("exports")
+    places = local_places([run.config, run.summary.get("log_file"), exported])
     document = {
-        "benchmark" if isinstance(report, BenchmarkReport) else "search": run.name,
+        _SUBJECTS.get(type(report), "search"): run.name,
         **({} if isinstance(report, BenchmarkReport) else {"kind": run.kind}),
         "figures": _figures(report),
         "hardware": ", ".join(_hardware(store, run, report)),
@@ -122,6 +139,10 @@ def _shown(report: Report) -> tuple[str, Iterator[Plot]]:
         return whole_markdown(report), search_plots(report)
     if isinstance(report, SweepReport):
         return sweep_markdown(report), sweep_plots(report)
+    if isinstance(report, TrainingReport):
+        return training_markdown(report), training_plots(report)
+    if isinstance(report, LossReport):
+        return loss_markdown(report), loss_plots(report)
     return benchmark_markdown(report), benchmark_plots(report)
 
 
@@ -136,12 +157,33 @@ def _figures(report: Report) -> dict[str, Any]:
     if isinstance(report, SweepReport):
         figures = report.model_dump(mode="json", exclude={"run_id", "log_file"})
         return figures | {"tables": _named(sweep_tables(report))}
+    if isinstance(report, TrainingReport | LossReport):
+        return _training_figures(report)
     return {
         "headline": headline(report),
         "config": report.config.model_dump(mode="json"),
         "notes": list(report.notes),
         "tables": {view.title: plain_table(view) for view in benchmark_tables(report)},
     }
+
+
+def _training_figures(report: TrainingReport | LossReport) -> dict[str, Any]:
+    """Tables and set-up; where files lie, and every step of every prompt, stays in the store."""
+    common = {"headline": report.headline, "config": report.config.model_dump(mode="json")}
+    if isinstance(report, LossReport):
+        kept = {"target", "draft", "rates", "cells", "changes", "notes"}
+        figures = report.model_dump(mode="json", include=kept)
+        return {**common, **figures, "tables": _named(loss_tables(report))}
+    one = report.checkpoint
+    origin = {
+        "data_key": report.data.key,
+        "template_hash": report.data.template_hash,
+        "training_key": report.training_key,
+        "content_hash": one.content_hash,
+        "target_identity": one.target_identity,
+        "lineage": dict(report.outcome.lineage),
+    }
+    return {**common, "origin": origin, "tables": _named(training_tables(report))}
 
 
 def _search_tables(report: SearchReport) -> Iterator[tuple[str, TableView]]:
@@ -160,7 +202,13 @@ def _named(views: Iterable[tuple[str, TableView]]) -> dict[str, Any]:
 
 def _hardware(store: Store, run: RunRecord, report: Report) -> list[str]:
     """Where seconds were measured, each once."""
-    if isinstance(report, BenchmarkReport):
+    if isinstance(report, TrainingReport):
+        found = [report.hardware]
+    elif isinstance(report, LossReport):
+        ids = [each.run_id for each in report.trainings if each.run_id is not None]
+        runs = [store.runs.get(run_id) for run_id in ids]
+        found = [str(each.summary.get("hardware", "")) for each in runs if each is not None]
+    elif isinstance(report, BenchmarkReport):
         found = [cell.hardware for cell in report.cells]
     else:
         found = [row.hardware for _, _, row in store.runs.evaluations(run.id)]

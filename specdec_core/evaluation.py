@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from specdec_core.config.drafters import NoDrafter
 from specdec_core.config.evaluation import EvaluationRequest
+from specdec_core.config.learned_drafters import LearnedOptions
 from specdec_core.config.retrieval import Rest, SuffixAutomaton
 from specdec_core.config.window_drafters import SelfDraft
 from specdec_core.data.extraction import extract_answer, find_stop
@@ -23,6 +24,7 @@ from specdec_core.decoding.registry import DRAFTERS, make_drafter
 from specdec_core.decoding.replay import check_replayable, replay
 from specdec_core.decoding.sequence import Generation
 from specdec_core.decoding.timing import synchronizer
+from specdec_core.drafts.manifest import read_draft_manifest
 from specdec_core.errors import ConfigError
 from specdec_core.models.prefix import PrefixCache
 from specdec_core.models.prompt_states import PromptStates
@@ -250,6 +252,8 @@ def check_request(
         and request.drafter.datastore
     ):
         given["drafter_data"] = read_manifest(Path(request.drafter.datastore)).tokens_hash
+    if isinstance(request.drafter, LearnedOptions):
+        given["drafter_data"] = read_draft_manifest(Path(request.drafter.model)).identity
     for name, value in given.items():
         wanted = getattr(request, name)
         if wanted != value:

@@ -20,13 +20,16 @@ _PACKAGE = Path(__file__).parent
 _RESULT_CODE = (
     "config/base.py",
     "config/drafters.py",
+    "config/learned_drafters.py",
     "config/model_drafters.py",
     "config/ptd.py",
     "config/retrieval.py",
     "config/sampling.py",
+    "config/tree_options.py",
     "config/window_drafters.py",
     "data",
     "decoding",
+    "drafts",
     "models",
     "tree",
     "retrieval",
@@ -38,6 +41,29 @@ _RESULT_CODE = (
     "skip.py",
     "summary.py",
 )
+# The same for what a training makes of its data.
+_TRAINING_CODE = ("config/losses.py", "drafts", "training")
+# The same for the tokens and hidden states that it is given; drafters take no part in them.
+_DATA_CODE = (
+    "config/sampling.py",
+    "data",
+    "decoding/loop.py",
+    "decoding/ranking.py",
+    "decoding/sampling.py",
+    "decoding/sequence.py",
+    "decoding/verification",
+    "evaluation.py",
+    "models",
+    "randomness.py",
+    "training/manifest.py",
+    "training/masks.py",
+    "training/prompts.py",
+    "training/records.py",
+    "training/responses.py",
+    "training/samples.py",
+    "training/spans.py",
+    "tree",
+)
 _SOURCE_SUFFIXES = {".py", ".cpp", ".hpp"}
 # The folders of an absolute path, and what stands before the path of an address.
 _ABSOLUTE = re.compile(r"(?:\w[\w+]*:/|(?<![^:=]))/.*/")
@@ -47,8 +73,24 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "ray"
 @cache
 def code_version() -> str:
     """Return a short hash of the sources that determine evaluation results."""
+    return _hash_of(_RESULT_CODE)
+
+
+@cache
+def training_code_version() -> str:
+    """Return a short hash of the sources that determine what a draft learns."""
+    return _hash_of(_TRAINING_CODE)
+
+
+@cache
+def data_code_version() -> str:
+    """Return a short hash of the sources that determine training data."""
+    return _hash_of(_DATA_CODE)
+
+
+def _hash_of(names: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for name in _RESULT_CODE:
+    for name in names:
         path = _PACKAGE / name
         for file in sorted(_sources(path)) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(_PACKAGE)}\0".encode())

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from specdec_core.config.drafters import DrafterConfig
+from specdec_core.config.learned_drafters import Eagle, Medusa
 from specdec_core.config.model_drafters import DraftModel, DraftTree
 from specdec_core.config.retrieval import Rest, SuffixAutomaton
 from specdec_core.config.settings import Settings
@@ -13,6 +14,7 @@ from specdec_core.config.window_drafters import SelfDraft
 from specdec_core.data.records import Suite
 from specdec_core.errors import ConfigError
 from specdec_core.retrieval.datastore import DatastoreManifest, prompt_hash, verify_datastore
+from tasks.template_check import warn_of_template
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ def drafter_data(
         ConfigError: if the datastore is missing or damaged, or the draft model cannot be used, or
             one of them was made for another tokenizer.
     """
+    if isinstance(drafter, Eagle | Medusa):
+        return _learned_draft(drafter, target, settings)
     if isinstance(drafter, DraftModel | DraftTree):
         return _draft_model(drafter.model, target, tokenizer_identity, settings)
     if not isinstance(drafter, Rest | SelfDraft | SuffixAutomaton) or not drafter.datastore:
@@ -68,7 +72,30 @@ def _draft_model(draft: str, target: str, tokenizer_identity: str, settings: Set
         folder = resolve_model(target, settings.cache_dir, logger.info).folder
         names = (target, resolved.reference)
         check_same_tokenizer(load_tokenizer(folder), load_tokenizer(resolved.folder), names=names)
+    warn_of_template(draft, resolved.folder, target, settings)
     return resolved.identity
+
+
+def _learned_draft(drafter: Eagle | Medusa, target: str, settings: Settings) -> str:
+    """Return the identity of a trained drafter after checking that it belongs to the target."""
+    from specdec_core.drafts.manifest import check_kind, check_target, verify_draft
+    from specdec_core.drafts.specs import TargetFacts
+    from specdec_core.models.architecture import read_architecture
+    from specdec_core.models.reference import resolve_model
+
+    manifest = verify_draft(Path(drafter.model))
+    check_kind(manifest, drafter.method, drafter.model)
+    resolved = resolve_model(target, settings.cache_dir, logger.info)
+    arch = read_architecture(resolved.folder)[0]
+    facts = TargetFacts(
+        reference=resolved.reference,
+        identity=resolved.identity,
+        hidden_size=arch.hidden_size,
+        vocab_size=arch.vocab_size,
+    )
+    check_target(manifest, facts, allows_other=drafter.other_target)
+    warn_of_template(drafter.model, Path(drafter.model), target, settings)
+    return manifest.identity
 
 
 def _warn_of_overlap(folder: str, manifest: DatastoreManifest, suite: Suite) -> None:

@@ -16,6 +16,7 @@ from specdec_core.data.records import Suite
 from specdec_core.data.suites import load_suite
 from specdec_core.errors import ConfigError, DataError
 from specdec_core.records import EvaluationResult
+from tasks.draft_data_jobs import ShardRequest
 from tasks.jobs import Evaluator, Job, JobFailure, JobResult, StopCheck
 
 if TYPE_CHECKING:
@@ -61,9 +62,14 @@ class ModelEvaluator:
             ConfigError: if the model or the suite found here is not the one asked for.
             SearchCancelledError: once `should_stop` is true.
         """
-        target, suite = self._load_target(job), self._load_suite(job)
+        target = self._load_target(job)
         if self._states is not None and not _shares_states(job):
             self._states.clear()
+        if isinstance(job, ShardRequest):
+            from tasks.draft_data_shard import make_shard
+
+            return make_shard(job, target, should_stop)
+        suite = self._load_suite(job)
         if isinstance(job, CalibrationRequest):
             from tasks.calibration import calibrate
 
@@ -123,11 +129,15 @@ class ModelEvaluator:
             resolved = resolve_model(reference, self.settings.cache_dir, logger.info)
             _check_identity("draft model", reference, resolved.identity, identity)
             self._drafts[identity] = load_target(
-                resolved, dtype=job.dtype, device=job.device, settings=self._settings_for(job)
+                resolved,
+                dtype=job.dtype,
+                device=job.device,
+                settings=self._settings_for(job),
+                is_draft=True,
             )
         return self._drafts[identity]
 
-    def _load_target(self, job: EvaluationRequest | CalibrationRequest) -> Target:
+    def _load_target(self, job: Job) -> Target:
         settings = self._settings_for(job)
         wanted = (job.target_identity, job.dtype, job.device, settings.native)
         if self._target is not None and self._loaded == wanted:
@@ -151,9 +161,9 @@ class ModelEvaluator:
             self._states = PromptStates(int(settings.prompt_states_gib * _GIB))
         return self._target
 
-    def _settings_for(self, job: EvaluationRequest | CalibrationRequest) -> Settings:
+    def _settings_for(self, job: Job) -> Settings:
         """Return the settings here with the kernels that a request asks for."""
-        kernels = job.kernels if isinstance(job, EvaluationRequest) else self.settings.kernels
+        kernels = self.settings.kernels if isinstance(job, CalibrationRequest) else job.kernels
         return self.settings.model_copy(update={"native": kernels == "own"})
 
     def _load_suite(self, job: EvaluationRequest | CalibrationRequest) -> Suite:

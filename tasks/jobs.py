@@ -13,9 +13,10 @@ from specdec_core.config.calibration import CalibrationRequest
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.records import EvaluationResult
+from tasks.draft_data_jobs import ShardRequest, ShardResult
 
-Job = EvaluationRequest | CalibrationRequest
-JobResult = EvaluationResult | CalibrationRecord
+Job = EvaluationRequest | CalibrationRequest | ShardRequest
+JobResult = EvaluationResult | CalibrationRecord | ShardResult
 StopCheck = Callable[[], bool]
 FailureKind = Literal["error", "memory", "lost", "cancelled", "setup"]
 

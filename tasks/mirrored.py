@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from db.cells import BenchmarkCell
@@ -124,6 +125,29 @@ class ChildRun:
         key = cell.evaluation_key or f"{cell.domain}/{cell.drafter}"
         name = f"{cell.domain} {cell.drafter}"
         return cls(key, name, parameters, cell_metrics(cell), cell.status == "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Metrics of one training step as the tracker shows them."""
+
+    step: int
+    milliseconds: int
+    """Since 1970."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedModel:
+    """A trained draft as the tracker registers it."""
+
+    key: str
+    """Hash of its files."""
+    name: str
+    folder: Path
+    tags: Mapping[str, str]
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, float | None]
 
 
 def run_parameters(run: RunRecord) -> dict[str, Any]:

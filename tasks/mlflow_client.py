@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from specdec_core.errors import SpecDecError
 from specdec_core.search.storage import without_password
-from tasks.mirrored import ChildRun
+from tasks.mirrored import ChildRun, CurvePoint, TrackedModel
 from tasks.runtime import file_lock
 
 RUN_TAG = "specdec.run_id"
@@ -23,6 +23,7 @@ _PARENT_TAG = "mlflow.parentRunId"
 _SQLITE = "sqlite:///"
 _MAX_PARAMETER = 500
 _BATCH_PARAMETERS = 100
+_BATCH_METRICS = 1000
 _STATUS = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED"}
 
 
@@ -93,6 +94,83 @@ class MlflowMirror:
             status = "FAILED" if child.is_failed else "FINISHED"
             self.client.set_terminated(child_id, status=status)
             return child_id
+
+    def curve(self, parent_id: str, points: Sequence[CurvePoint]) -> None:
+        """Add points to the curves of a parent run; a point that is there already is none more.
+
+        MLflow keeps a value of one metric, step and time once, and the times are those of the
+        training, not of this call.
+        """
+        from mlflow.entities import Metric
+
+        logged = [
+            Metric(_name(name), float(value), point.milliseconds, point.step)
+            for point in points
+            for name, value in point.metrics.items()
+            if math.isfinite(value)
+        ]
+        with _faults(parent_id):
+            for start in range(0, len(logged), _BATCH_METRICS):
+                part = logged[start : start + _BATCH_METRICS]
+                self.client.log_batch(parent_id, metrics=part)
+
+    def model(self, parent_id: str, model: TrackedModel) -> str:
+        """Return the version of a registered model, made if its content is not registered yet.
+
+        A tracker that is a database is told where the files lie; a server gets a copy, as it
+        takes no files of other machines.
+        """
+        with _faults(model.name):
+            query = f"name = '{model.name}' and tags.`{KEY_TAG}` = '{model.key}'"
+            found = self.client.search_model_versions(query, max_results=1)
+            if found:
+                return str(found[0].version)
+            run = self.client.get_run(parent_id)
+            source = model.folder.absolute().as_uri()
+            if self.artifact_root is None:
+                self.client.log_artifacts(parent_id, str(model.folder), "draft")
+                source = f"{run.info.artifact_uri}/draft"
+            logged_id = self._logged_model(run.info.experiment_id, parent_id, model)
+            self._registered_model(model.name)
+            version = self.client.create_model_version(
+                model.name,
+                source,
+                run_id=parent_id,
+                tags={KEY_TAG: model.key, **model.tags},
+                model_id=logged_id,
+                await_creation_for=0,
+            )
+            return str(version.version)
+
+    def _registered_model(self, name: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+
+    def _logged_model(self, experiment: str, parent_id: str, model: TrackedModel) -> str:
+        from mlflow.entities import Metric
+
+        made = self.client.create_logged_model(
+            experiment,
+            _model_name(f"{model.name}-{model.key[:12]}"),
+            source_run_id=parent_id,
+            tags={KEY_TAG: model.key, **model.tags},
+            params=dict(model.parameters),
+            model_type="draft",
+        )
+        metrics = [
+            Metric(_name(name), float(value), 0, 0, model_id=made.model_id, run_id=parent_id)
+            for name, value in model.metrics.items()
+            if value is not None and math.isfinite(value)
+        ]
+        if metrics:
+            self.client.log_batch(parent_id, metrics=metrics)
+        self.client.finalize_logged_model(made.model_id, "READY")
+        return str(made.model_id)
 
     def finish(
         self,
@@ -174,6 +252,11 @@ def _make_database(path: Path) -> None:
     with suppress(FileExistsError):  # a server of MLflow's own was faster
         path.hardlink_to(begun)
     begun.unlink()
+
+
+def _model_name(text: str) -> str:
+    """Return a name without the characters that MLflow refuses in names of models."""
+    return re.sub(r"[/:.%\"']", "-", text)
 
 
 def _name(text: str) -> str:

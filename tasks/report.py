@@ -28,7 +28,7 @@ Verdict = Literal["published", "no gain", "did not hold"]
 class Progress(Record):
     """How far a run is."""
 
-    stage: Literal["level", "control", "held-out", "cells", "calibration"]
+    stage: Literal["level", "control", "held-out", "cells", "calibration", "data", "training"]
     done: int = Field(ge=0)
     total: int = Field(ge=0, description="known so far; grows while a search finds work")
     text: str = ""

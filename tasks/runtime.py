@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import psutil
+from filelock import FileLock, Timeout
 
 from specdec_core.config.dtype import DType
 from specdec_core.config.settings import Settings
-from specdec_core.errors import ConfigError, StoreError
+from specdec_core.errors import ConfigError, SearchCancelledError, StoreError
 from specdec_core.provenance import describe_provenance
 
 logger = logging.getLogger(__name__)
@@ -143,3 +144,36 @@ def file_lock(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def patient_lock(
+    path: Path, should_stop: Callable[[], bool], on_wait: Callable[[], None]
+) -> Iterator[None]:
+    """Hold an exclusive lock on `path`, freed when the process dies.
+
+    Args:
+        path: Of the lock's file.
+        should_stop: Asked once a second while another process has it.
+        on_wait: Called once if another process has it.
+
+    Raises:
+        SearchCancelledError: if told to stop while waiting.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    has_waited = False
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            if should_stop():
+                text = "told to stop while another process does the same work"
+                raise SearchCancelledError(text) from None
+            if not has_waited:
+                has_waited = True
+                on_wait()
+    try:
+        yield
+    finally:
+        lock.release()

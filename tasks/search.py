@@ -24,7 +24,7 @@ from tasks.dispatch import Dispatcher
 from tasks.driver import SearchDriver
 from tasks.jobs import StopCheck
 from tasks.mirrored import report_metrics
-from tasks.plan import Plan, plan_search
+from tasks.plan import Plan, check_bound, plan_search
 from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, prepare
 from tasks.report import OnProgress, SearchReport, StepTimeSource
@@ -78,6 +78,7 @@ def run_search(
         WorkerLostError: if no workers can be had.
     """
     plan = plan_search(config, settings, prepare_workload)
+    check_bound(plan)
     plan.workload.register(store)
     if plan.control is not None:
         plan.control.workload.register(store)

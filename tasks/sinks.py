@@ -6,7 +6,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,10 +19,17 @@ from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
 from specdec_core.search.storage import without_password
 from tasks.agreement import scored_rows
-from tasks.mirrored import MIRRORED_ROLES, ChildRun, report_metrics, run_parameters
+from tasks.mirrored import (
+    MIRRORED_ROLES,
+    ChildRun,
+    CurvePoint,
+    TrackedModel,
+    run_parameters,
+)
 from tasks.mlflow_client import MlflowMirror, TrackerDownError
 from tasks.run_rows import EndStatus, end_status, note_end
 from tasks.runtime import LogLine, run_files
+from tasks.training_mirror import mirror_stored, stored_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +43,14 @@ class Tracker(Protocol):
 
     def child(self, run_id: str, child: ChildRun) -> None:
         """Add one child of the run."""
+        ...
+
+    def curve(self, run_id: str, points: Sequence[CurvePoint]) -> None:
+        """Add points to the curves of the run."""
+        ...
+
+    def model(self, run_id: str, model: TrackedModel) -> None:
+        """Register a draft that the run trained."""
         ...
 
     def finish(
@@ -60,6 +75,12 @@ class NullTracker:
         """Do nothing."""
 
     def child(self, run_id: str, child: ChildRun) -> None:
+        """Do nothing."""
+
+    def curve(self, run_id: str, points: Sequence[CurvePoint]) -> None:
+        """Do nothing."""
+
+    def model(self, run_id: str, model: TrackedModel) -> None:
         """Do nothing."""
 
     def finish(
@@ -108,6 +129,14 @@ class MlflowTracker:
         """Add one child of the run."""
         self._queue.put(("child", (run_id, child)))
 
+    def curve(self, run_id: str, points: Sequence[CurvePoint]) -> None:
+        """Add points to the curves of the run."""
+        self._queue.put(("curve", (run_id, tuple(points))))
+
+    def model(self, run_id: str, model: TrackedModel) -> None:
+        """Register a draft that the run trained."""
+        self._queue.put(("model", (run_id, model)))
+
     def finish(
         self,
         run_id: str,
@@ -155,6 +184,9 @@ class MlflowTracker:
         assert self._tracker_id is not None
         if what == "child":
             mirror.child(self._tracker_id, *arguments)
+            return
+        if what in ("curve", "model"):
+            getattr(mirror, what)(self._tracker_id, arguments[1])
             return
         _, status, metrics, files = arguments
         mirror.finish(self._tracker_id, status, metrics, files)
@@ -233,5 +265,6 @@ def _sync_run(store: Store, mirror: MlflowMirror, run: RunRecord, files: Path) -
     for cell in store.benchmarks.list(run_id=run.id):
         mirror.child(tracker_id, run.id, ChildRun.of_cell(cell))
     assert run.status != "running"
-    mirror.finish(tracker_id, run.status, report_metrics(run.summary), files)
+    mirror_stored(mirror, tracker_id, store, run)
+    mirror.finish(tracker_id, run.status, stored_metrics(run), files)
     store.runs.update(run.id, tracker_id=tracker_id)

@@ -10,10 +10,12 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.errors import ConfigError, RunNotFoundError
 from tasks.benchmark_report import BenchmarkReport
+from tasks.loss_report import LOSS_KIND, LossReport
 from tasks.report import SearchReport
 from tasks.sweep_report import SweepKind, SweepReport
+from tasks.training_report import TRAINING_KIND, TrainingReport
 
-Report = SearchReport | SweepReport | BenchmarkReport
+Report = SearchReport | SweepReport | BenchmarkReport | TrainingReport | LossReport
 SEARCH_KIND = "tss-search"
 
 
@@ -38,7 +40,7 @@ def finished_run(store: Store, run_id: str) -> RunRecord:
 
 
 def read_report(run: RunRecord) -> Report:
-    """Return the report of a search, a sweep or a benchmark.
+    """Return the report of a search, a sweep, a benchmark, a training or a comparison of losses.
 
     Raises:
         ConfigError: if the run is of another kind, or was stored in a form that is not read.
@@ -48,9 +50,13 @@ def read_report(run: RunRecord) -> Report:
             return SearchReport.model_validate(run.summary)
         if run.kind in get_args(SweepKind):
             return SweepReport.model_validate(run.summary)
+        if run.kind == TRAINING_KIND:
+            return TrainingReport.model_validate(run.summary)
+        if run.kind == LOSS_KIND:
+            return LossReport.model_validate(run.summary)
         return BenchmarkReport.model_validate(run.summary)
     except ValidationError as error:
         raise ConfigError(
-            f"run {run.id} is a {run.kind} run without the report of a search, a sweep or a "
-            "benchmark in it: `specdec runs show` prints any run whole"
+            f"run {run.id} is a {run.kind} run without the report of a search, a sweep, a "
+            "benchmark or a training in it: `specdec runs show` prints any run whole"
         ) from error

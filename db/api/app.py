@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from db.api.common import problems, require_api_key
 from db.api.problems import install_handlers
-from db.api.routes import evaluations, health, measurements, profiles, runs
+from db.api.routes import checkpoints, evaluations, health, measurements, profiles, runs
 from db.store import Store
 from db.version import package_version
 from specdec_core.config.settings import Settings
@@ -23,6 +23,7 @@ _TAGS = [
     {"name": "evaluations", "description": "Single evaluations, by content key"},
     {"name": "benchmarks", "description": "Cells of benchmark runs with raw timings"},
     {"name": "calibrations", "description": "Step-time curves by hardware"},
+    {"name": "checkpoints", "description": "Trained drafts, expected and realised acceptance"},
     {"name": "health", "description": "Whether the service can answer"},
 ]
 
@@ -57,7 +58,7 @@ def create_app(
 
     app = FastAPI(
         title="specdec-lab",
-        summary="Skip profiles, evaluations and benchmarks of speculative decoding",
+        summary="Skip profiles, drafts, evaluations and benchmarks of speculative decoding",
         version=package_version(),
         openapi_tags=_TAGS,
         lifespan=lifespan,
@@ -83,7 +84,7 @@ def _api() -> APIRouter:
             HTTPStatus.SERVICE_UNAVAILABLE,
         ),
     )
-    for module in (profiles, runs, evaluations, measurements):
+    for module in (profiles, runs, evaluations, measurements, checkpoints):
         protected.include_router(module.router)
     api.include_router(protected)
     return api

@@ -37,6 +37,10 @@ from db.models.profiles import (
     ProfileVerificationTable,
     SkipProfileTable,
 )
+from db.models.training import (
+    DraftCheckpointTable,
+    TrainingTable,
+)
 
 __all__ = [
     "CALIBRATION_KEY",
@@ -50,6 +54,7 @@ __all__ = [
     "BaselineTable",
     "BenchmarkCellTable",
     "CalibrationTable",
+    "DraftCheckpointTable",
     "EvaluationTable",
     "ProfileTransitionTable",
     "ProfileVerificationTable",
@@ -59,4 +64,5 @@ __all__ = [
     "SkipProfileTable",
     "SuiteTable",
     "TargetTable",
+    "TrainingTable",
 ]

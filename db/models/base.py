@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 
 from db.columns import Document, UtcDateTime
 
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 TABLE_PREFIX = "specdec_"
 VERSION_TABLE = "specdec_alembic_version"
 

@@ -6,7 +6,7 @@ import builtins
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, select
 
 from db.engine import Database
 from db.models import CALIBRATION_KEY, CalibrationTable
@@ -56,7 +56,7 @@ class CalibrationRepository:
         offset: int = 0,
     ) -> builtins.list[CalibrationRecord]:
         """Return calibrations, newest first; `target` is a model reference or identity."""
-        query = _newest_first().where(*_conditions(target, hardware))
+        query = _newest_first().where(*matching(CalibrationTable, target=target, hardware=hardware))
         with self.database.read() as connection:
             rows = connection.execute(page(query, limit, offset)).mappings()
             return [to_record(CalibrationRecord, row) for row in rows]
@@ -64,19 +64,11 @@ class CalibrationRepository:
     def count(self, target: str | None = None, hardware: str | None = None) -> int:
         """Return how many calibrations match."""
         with self.database.read() as connection:
-            return count_rows(connection, CalibrationTable, _conditions(target, hardware))
+            conditions = matching(CalibrationTable, target=target, hardware=hardware)
+            return count_rows(connection, CalibrationTable, conditions)
 
 
 def _newest_first() -> Select[Any]:
     return select(CalibrationTable).order_by(
         CalibrationTable.created_at.desc(), CalibrationTable.id.desc()
     )
-
-
-def _conditions(target: str | None, hardware: str | None) -> list[Any]:
-    conditions = matching(CalibrationTable, hardware=hardware)
-    if target is not None:
-        conditions.append(
-            or_(CalibrationTable.target == target, CalibrationTable.target_identity == target)
-        )
-    return conditions

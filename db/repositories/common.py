@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, func, or_, select
 
 from db.models import Base, RunTable
 from specdec_core.errors import ConfigError, StoreError
@@ -23,9 +23,29 @@ def to_record(record: type[RecordT], row: Mapping[Any, Any]) -> RecordT:
     return record.model_validate({name: row[name] for name in record.model_fields if name in row})
 
 
-def matching(table: type[Base], **filters: object) -> list[ColumnElement[bool]]:
-    """Return one equality condition per filter that is not None."""
-    return [getattr(table, name) == value for name, value in filters.items() if value is not None]
+def matching(
+    table: type[Base], *, target: str | None = None, **filters: object
+) -> list[ColumnElement[bool]]:
+    """Return one condition per filter that is not None.
+
+    Args:
+        table: What is asked for.
+        target: Model reference or identity.
+        filters: Values that columns of these names must have.
+    """
+    given = {name: value for name, value in filters.items() if value is not None}
+    conditions = [getattr(table, name) == value for name, value in given.items()]
+    return conditions if target is None else [*conditions, of_target(table, target)]
+
+
+def of_target(table: Any, target: str | BindParameter[str]) -> ColumnElement[bool]:
+    """Return the condition that rows of `table` are of a target.
+
+    Args:
+        table: A table with `target` and `target_identity`.
+        target: Model reference or identity.
+    """
+    return or_(table.target == target, table.target_identity == target)
 
 
 def page(statement: SelectT, limit: int | None, offset: int) -> SelectT:

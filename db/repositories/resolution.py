@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, select
 
 from db.models import SkipProfileTable
-from db.repositories.common import matching
+from db.repositories.common import matching, of_target
 from db.schemas import ClosestProfile, ProfileKey
 from specdec_core.config.drafters import format_drafter, parse_drafter
 
@@ -44,7 +44,7 @@ def _resolve_query(asked: frozenset[str], is_short: bool) -> Select[Any]:
     table = SkipProfileTable
     conditions = [getattr(table, name) == bindparam(name) for name in asked - {"target"}]
     target: BindParameter[str] = bindparam("target")
-    conditions.append(or_(table.target == target, table.target_identity == target))
+    conditions.append(of_target(table, target))
     columns = (table.id, table.run_id) if is_short else (table,)
     query = select(*columns).where(table.status == "active", *conditions)
     return query.order_by(table.id.desc()).limit(1)
@@ -59,12 +59,7 @@ def filter_conditions(
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of a list of profiles; what is None filters nothing."""
     spelled = None if drafter is None else canonical_drafter(drafter)
-    conditions = matching(SkipProfileTable, status=status, domain=domain, drafter=spelled)
-    if target is not None:
-        conditions.append(
-            or_(SkipProfileTable.target == target, SkipProfileTable.target_identity == target)
-        )
-    return conditions
+    return matching(SkipProfileTable, target=target, status=status, domain=domain, drafter=spelled)
 
 
 def closest_first(

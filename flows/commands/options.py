@@ -36,21 +36,31 @@ def add_config_flags(
         has_domain_defaults: Whether a domain may replace the record's own defaults.
     """
     for name, field in config.model_fields.items():
-        if name in leave_out:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        kind = _plain_type(field.annotation)
-        text = _help(field, has_domain_defaults)
-        if kind is bool:
-            parser.add_argument(flag, action=BooleanOptionalAction, default=None, help=text)
-        elif get_origin(kind) is tuple:
-            metavar = _METAVARS.get(get_args(kind)[0], "TEXT")
-            parser.add_argument(flag, nargs="+", metavar=metavar, help=text)
-        elif get_origin(kind) is Literal:
-            choices = "|".join(str(choice) for choice in get_args(kind))
-            parser.add_argument(flag, metavar=choices, help=text)
-        else:
-            parser.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=text)
+        if name not in leave_out:
+            add_flag(parser, name, field, has_domain_defaults=has_domain_defaults)
+
+
+def add_flag(
+    parser: ArgumentParser | _ArgumentGroup,
+    name: str,
+    field: FieldInfo,
+    *,
+    has_domain_defaults: bool = False,
+) -> None:
+    """Add the flag of one field under a name of its own; absent it is None."""
+    flag = f"--{name.replace('_', '-')}"
+    kind = _plain_type(field.annotation)
+    text = _help(field, has_domain_defaults)
+    if kind is bool:
+        parser.add_argument(flag, action=BooleanOptionalAction, default=None, help=text)
+    elif get_origin(kind) is tuple:
+        metavar = _METAVARS.get(get_args(kind)[0], "TEXT")
+        parser.add_argument(flag, nargs="+", metavar=metavar, help=text)
+    elif get_origin(kind) is Literal:
+        choices = "|".join(str(choice) for choice in get_args(kind))
+        parser.add_argument(flag, metavar=choices, help=text)
+    else:
+        parser.add_argument(flag, metavar=_METAVARS.get(kind, "TEXT"), help=text)
 
 
 def given_flags(
@@ -95,7 +105,7 @@ def _help(field: FieldInfo, has_domain_defaults: bool) -> str:
     parts = [field.description or ""]
     if low is not None or high is not None:
         parts.append(f"range {'' if low is None else low}..{'' if high is None else high}")
-    if field.default not in {None, "", PydanticUndefined}:
+    if field.default not in {None, "", (), PydanticUndefined}:
         default = field.default
         shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
         or_domain = ", or the domain's own" if has_domain_defaults else ""

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from flows.commands.options import add_config_flags
 from flows.commands.profile_verbs import add_profiles
+from flows.commands.train_verbs import add_training
 from flows.commands.verbs import add_group as _group
 from flows.commands.verbs import add_verb as _verb
 from specdec_core.config.benchmark import BenchmarkConfig
@@ -54,6 +55,7 @@ def build_parser() -> ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_search(verbs)
     _add_measurements(verbs)
+    add_training(verbs)
     _add_serving(verbs)
     _add_store(verbs)
     _add_services(verbs)
@@ -159,7 +161,7 @@ def _add_serving(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
 
 def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     add_profiles(verbs)
-    runs = _group(verbs, "runs", "stored runs of searches, calibrations and benchmarks")
+    runs = _group(verbs, "runs", "stored runs of searches, calibrations, benchmarks and trainings")
     run_list = _verb(runs, "list", "flows.commands.store:list_runs", "runs, newest first")
     run_list.add_argument("--kind", help="only this kind, such as tss-search")
     run_list.add_argument("--status", choices=("running", "completed", "failed", "cancelled"))
@@ -172,7 +174,7 @@ def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         runs,
         "export",
         "flows.commands.export:export_runs",
-        "write finished searches, sweeps and benchmarks to files",
+        "write finished searches, sweeps, benchmarks and trainings to files",
     )
     export.add_argument("ids", nargs="+", metavar="RUN", help="run id")
     export.add_argument(

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from specdec_core.config.base import DrafterOptions
+from specdec_core.config.learned_drafters import Eagle, Medusa
 from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
 from specdec_core.config.ptd import Ptd
 from specdec_core.config.retrieval import BackoffTree, Rest, SuffixAutomaton
@@ -95,6 +96,8 @@ DrafterConfig = Annotated[
     | Rest
     | DraftModel
     | DraftTree
+    | Eagle
+    | Medusa
     | LayerSkip
     | Synthetic,
     Field(discriminator="method"),
@@ -113,6 +116,8 @@ METHODS: dict[str, type[DrafterOptions]] = {
     "rest": Rest,
     "draft-model": DraftModel,
     "draft-tree": DraftTree,
+    "eagle": Eagle,
+    "medusa": Medusa,
     "layer-skip": LayerSkip,
     "synthetic": Synthetic,
 }

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from specdec_core.config.base import DrafterOptions
+from specdec_core.config.tree_options import (
+    Confidence,
+    DraftChoice,
+    Gamma,
+    ModelReference,
+    PromptScope,
+    TreeOptions,
+    split_list,
+)
 from specdec_core.skip import SkipConfig
 
-_STATIC_BRANCHING = (4, 3, 2, 1, 1, 1, 1)
-_STATIC_NODES = 128
-_DYNAMIC_TOP_K = 10
-_DYNAMIC_DEPTH = 5
-_DYNAMIC_NODES = 59
-
-
-def _split(value: Any) -> Any:
-    """Read a list from text, with slashes or commas."""
-    return value.replace(",", "/").split("/") if isinstance(value, str) else value
-
-
-ModelReference = Annotated[str, Field(min_length=1, description="reference of the draft model")]
-Gamma = Annotated[int, Field(ge=1, le=64, description="longest chain, tokens")]
-Confidence = Annotated[
-    float,
-    Field(
-        ge=0.0,
-        lt=1.0,
-        description="a token less likely than this to the draft ends the chain; 0 never does",
-    ),
-]
-DraftChoice = Annotated[
-    Literal["greedy", "sample", "coupled"],
-    Field(
-        description="under sampling: 'greedy' takes the most likely tokens, 'sample' draws from "
-        "the draft's distribution and is verified with it, 'coupled' draws with the noise the "
-        "target will draw with; all the same where the target is greedy"
-    ),
-]
-PromptScope = Annotated[Literal["prompt"], Field(description="what is remembered")]
-Count = Annotated[int, Field(ge=1, le=64)]
 Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -66,7 +43,7 @@ class DraftModel(DrafterOptions):
         return self.draft == "sample"
 
 
-class DraftTree(DrafterOptions):
+class DraftTree(TreeOptions):
     """A tree written by a smaller model: top-k per depth, or expanded where it is likeliest.
 
     ``static`` gives every node of a depth equally many children; ``dynamic`` runs the `top_k`
@@ -75,81 +52,7 @@ class DraftTree(DrafterOptions):
     """
 
     method: Literal["draft-tree"] = "draft-tree"
-    places: ClassVar[frozenset[str]] = frozenset({"model"})
-    drafts_trees: ClassVar[bool] = True
-    model: ModelReference
     shape: Literal["static", "dynamic"] = Field("static", description="where the tree grows")
-    branching: Annotated[tuple[Count, ...] | None, BeforeValidator(_split)] = Field(
-        None,
-        min_length=1,
-        max_length=64,
-        description="static: children of a node per depth, such as 4/3/2/1/1/1/1, the default",
-    )
-    top_k: int | None = Field(
-        None,
-        ge=1,
-        le=64,
-        description="dynamic: children of a node, and nodes run per level; default 10",
-    )
-    depth: int | None = Field(
-        None,
-        ge=0,
-        le=63,
-        description="dynamic: levels run below the root; the longest path has one token more; "
-        "default 5",
-    )
-    num_nodes: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="most draft nodes offered, the likeliest; default 128 if static, 59 if dynamic",
-    )
-    draft: DraftChoice = "greedy"
-    state_scope: PromptScope = "prompt"
-
-    @model_validator(mode="after")
-    def _check_shape(self) -> DraftTree:
-        foreign = ("top_k", "depth") if self.shape == "static" else ("branching",)
-        idle = [name for name in foreign if getattr(self, name) is not None]
-        if idle:
-            raise ValueError(
-                f"{', '.join(idle)} has no effect on shape={self.shape}: leave it out or choose "
-                "the other shape"
-            )
-        if self.shape == "dynamic" and self.draft == "sample":
-            raise ValueError(
-                "a dynamic tree keeps drawn tokens by how likely they are, which no rule makes "
-                "lossless: use draft=greedy or draft=coupled, or shape=static"
-            )
-        return self
-
-    @property
-    def draws_candidates(self) -> bool:
-        """Where they are drawn rather than chosen."""
-        return self.draft == "sample"
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Children of a node per depth."""
-        if self.shape == "static":
-            return self.branching or _STATIC_BRANCHING
-        depth = _DYNAMIC_DEPTH if self.depth is None else self.depth
-        return (self.top_k or _DYNAMIC_TOP_K,) * (depth + 1)
-
-    @property
-    def max_path(self) -> int:
-        """Levels of the tree."""
-        return len(self.levels)
-
-    @property
-    def width(self) -> int | None:
-        """Most nodes run per level, None for all."""
-        return None if self.shape == "static" else self.top_k or _DYNAMIC_TOP_K
-
-    @property
-    def most_nodes(self) -> int:
-        """Most draft nodes offered."""
-        return self.num_nodes or (_STATIC_NODES if self.shape == "static" else _DYNAMIC_NODES)
 
 
 class LayerSkip(DrafterOptions):
@@ -195,7 +98,7 @@ class Synthetic(DrafterOptions):
     """
 
     method: Literal["synthetic"] = "synthetic"
-    acceptance: Annotated[tuple[Chance, ...], BeforeValidator(_split)] = Field(
+    acceptance: Annotated[tuple[Chance, ...], BeforeValidator(split_list)] = Field(
         (0.8, 0.7, 0.6, 0.5),
         min_length=1,
         max_length=64,

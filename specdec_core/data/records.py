@@ -16,7 +16,12 @@ DOMAINS = ("translation", "summarization", "qa", "rag", "mmlu", "math", "code", 
 METRICS = ("bleu", "rougeL", "f1", "accuracy", "exact_match", "pass@1")
 
 # Names that public sets give to a domain of ours.
-DOMAIN_ALIASES = {"mt_bench": "chat", "math_reasoning": "math"}
+DOMAIN_ALIASES = {
+    "mt_bench": "chat",
+    "math_reasoning": "math",
+    "long_form": "chat",
+    "stem_qa": "mmlu",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ PUBLIC_SETS: Mapping[str, Mapping[str, str]] = {
     "humaneval": {"code": "humaneval/test"},
     "mbpp": {"code": "mbpp/test"},
     "mmlu": {"mmlu": "mmlu/test_sample"},
+    "stem_qa": {"mmlu": "stem_qa/test_sample"},
+    "longbench_write": {"chat": "longbench_write/prompts"},
     "nq_open": {"qa": "nq_open/dev_sample"},
     "cnn_dm": {"summarization": "cnn_dm/train_split_sample"},
     "xsum": {"summarization": "xsum/test_sample"},
@@ -136,8 +138,14 @@ def _load_public(domain: str, name: str, data_dir: Path | None) -> Suite:
     return _load_builtin(domain)
 
 
-def _search_folders(wanted: str, data_dir: Path | None) -> Iterator[Path]:
-    """Yield the folders to look into, saying so where the user's own has nothing."""
+def data_folders(data_dir: Path | None) -> Iterator[Path]:
+    """Yield the folders that data is looked for in, the user's own first.
+
+    Raises:
+        DataError: if the user's own does not exist.
+    """
+    if data_dir == Path(BUILTIN):
+        return
     if data_dir is not None:
         folder = data_dir.expanduser().absolute()
         if not folder.is_dir():
@@ -146,12 +154,27 @@ def _search_folders(wanted: str, data_dir: Path | None) -> Iterator[Path]:
                 f"{BUILTIN!r} for the packaged sets"
             )
         yield folder
-        logger.warning("data folder %s has no suite for %r, looking elsewhere", folder, wanted)
     repository = Path(__file__).resolve().parents[2]
     for base in dict.fromkeys((Path.cwd(), repository)):
         folder = base.parent / "shared" / "data"
         if folder.is_dir():
             yield folder
+
+
+def builtin_files() -> Iterator[Path]:
+    """Yield the packaged suites of all domains."""
+    for domain in DOMAINS:
+        packaged = resources.files("specdec_core.data") / "builtin" / f"{domain}.jsonl"
+        with resources.as_file(packaged) as path:
+            yield path
+
+
+def _search_folders(wanted: str, data_dir: Path | None) -> Iterator[Path]:
+    """Yield the folders to look into, saying so where the user's own has nothing."""
+    for number, folder in enumerate(data_folders(data_dir)):
+        yield folder
+        if number == 0 and data_dir is not None:
+            logger.warning("data folder %s has no suite for %r, looking elsewhere", folder, wanted)
 
 
 def _files_in_folder(folder: Path, domain: str) -> list[Path]:
@@ -210,18 +233,29 @@ def _unknown_domain(domain: str) -> DataError:
 
 
 def _load_hub(domain: str, suite: str) -> Suite:
+    rows = hub_rows(suite, "test")
+    items = read_items(((f"{suite} row {i}", row) for i, row in enumerate(rows)), domain)
+    return Suite.of(suite.removeprefix("hf:"), domain, items, suite)
+
+
+def hub_rows(suite: str, default_split: str) -> list[dict[str, Any]]:
+    """Return the rows of one split of a data set on the hub.
+
+    Empty fields, which a table adds to rows that lack them, are left out.
+
+    Args:
+        suite: ``hf:org/name[@revision][:split]``.
+        default_split: Where `suite` names none.
+
+    Raises:
+        DataError: if it cannot be loaded.
+    """
     match = _HUB.fullmatch(suite)
     if match is None:
         raise DataError(
             f"hub suite {suite!r} is not understood: write hf:org/name[@revision][:split]"
         )
-    rows = _hub_rows(suite, match["name"], match["revision"], match["split"] or "test")
-    items = read_items(((f"{suite} row {i}", row) for i, row in enumerate(rows)), domain)
-    return Suite.of(suite.removeprefix("hf:"), domain, items, suite)
-
-
-def _hub_rows(suite: str, name: str, revision: str | None, split: str) -> list[dict[str, Any]]:
-    """Rows of one split, without the empty fields that a table adds to rows that lack them."""
+    name, revision, split = match["name"], match["revision"], match["split"] or default_split
     import datasets  # slow to import, and only hub suites need it
 
     try:

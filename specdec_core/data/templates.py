@@ -192,12 +192,15 @@ def render_prompts(
     return RenderedPrompts(_shared_prefix(header_ids, ids), tuple(ids))
 
 
-def chat_text(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+def chat_text(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, is_open: bool = True
+) -> str:
     """Return a conversation as the text that its next answer follows.
 
     Args:
         tokenizer: Brings the chat template.
         messages: Turns with ``role`` and ``content``, oldest first.
+        is_open: Whether the text ends with the opening of an answer.
 
     Raises:
         ConfigError: if the tokenizer has no chat template.
@@ -210,7 +213,7 @@ def chat_text(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> st
     text = tokenizer.apply_chat_template(
         [dict(message) for message in messages],
         tokenize=False,
-        add_generation_prompt=True,
+        add_generation_prompt=is_open,
         **_CHAT_VARIABLES,
     )
     return str(text)

@@ -12,6 +12,7 @@ from specdec_core.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from specdec_core.drafts.checkpoint import LearnedDraft
     from specdec_core.models.target import Target
     from specdec_core.models.view import TargetView
 
@@ -26,6 +27,8 @@ class DrafterContext:
         load_model: Returns another model by its reference, loaded once per process.
         sampling: How the decode chooses tokens, for drafters that draw their candidates alike.
         view: The (sparse) view of the target that verifies; None where none is known.
+        load_draft: Returns a learned drafter for the target by its folder, ready for decoding;
+            None reads it from there.
     """
 
     target: Target | None = None
@@ -33,6 +36,39 @@ class DrafterContext:
     load_model: Callable[[str], Target] | None = None
     sampling: Sampling = field(default_factory=Sampling)
     view: TargetView | None = None
+    load_draft: Callable[[str], LearnedDraft] | None = None
+
+    def require_target(self, method: str) -> Target:
+        """Return the loaded model whose view verifies.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        if self.target is None:
+            raise ConfigError(
+                f"drafter {method!r} drafts on the hidden states of a target and with its head, "
+                "but none was given: pass a DrafterContext with one"
+            )
+        return self.target
+
+    def require_draft(self, method: str, folder: str, allows_other: bool) -> LearnedDraft:
+        """Return the learned drafter in `folder`, on the target's device and in its type.
+
+        Args:
+            method: Of the drafter, for messages.
+            folder: Where it is.
+            allows_other: Whether it may have been trained for another target of the same sizes.
+
+        Raises:
+            ConfigError: if there is no target, the checkpoint cannot be used, or it was trained
+                for another target.
+        """
+        from specdec_core.drafts.loading import draft_for
+
+        target = self.require_target(method)
+        if self.load_draft is not None:
+            return self.load_draft(folder)
+        return draft_for(folder, target, allows_other=allows_other)
 
     def require_view(self, method: str) -> TargetView:
         """Return the view that verifies.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from specdec_core.config.model_drafters import DraftChoice
 from specdec_core.config.sampling import Sampling
+from specdec_core.config.tree_options import DraftChoice
 from specdec_core.decoding.ranking import first_argmax, top_rows
 from specdec_core.decoding.sampling import (
     draw_children,
@@ -17,6 +17,7 @@ from specdec_core.decoding.sampling import (
     probabilities,
     process_logits,
 )
+from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.randomness import Noise
 
 
@@ -47,12 +48,27 @@ class ChildChooser:
         choice: One of these.
         sampling: How the target's logits become tokens.
         vocab_size: The target's V; other ids are never proposed.
+        vocabulary: The target's ids of the draft's columns, where it is narrowed; ids without one
+            are never proposed, and have probability 0 in what is drawn from.
+
+    Raises:
+        ConfigError: if `vocabulary` has ids that the target lacks.
 
     Source: Leviathan et al. 2023, section 2.3, for draws; Gumbel coupling as in Daliri et al.
     2025, Coupling without communication and drafter-invariant speculative decoding.
     """
 
-    def __init__(self, choice: DraftChoice, sampling: Sampling, vocab_size: int) -> None:
+    def __init__(
+        self,
+        choice: DraftChoice,
+        sampling: Sampling,
+        vocab_size: int,
+        vocabulary: DraftVocabulary | None = None,
+    ) -> None:
+        if vocabulary is not None:
+            vocabulary.check_fits(vocab_size)
+        self._vocabulary = vocabulary
+        self._target_ids = vocabulary.target_ids.tolist() if vocabulary is not None else None
         self._choice = "greedy" if sampling.is_greedy else choice
         self._sampling = sampling
         self._vocab_size = vocab_size
@@ -83,14 +99,15 @@ class ChildChooser:
         """Return the children of R nodes.
 
         Args:
-            logits: [R, V'] the draft's rows after the nodes.
+            logits: [R, V'] the draft's rows after the nodes; [R, V_d] of a narrowed draft.
             sequence: Prompt and output.
             paths: Drafted tokens from behind the sequence to each node, itself included.
             nums: Most children of each node, at least 1.
             with_scores: Whether log-probabilities are wanted.
         """
         if self._is_plain:
-            return self._most_likely(logits[:, : self._vocab_size], nums, with_scores=with_scores)
+            rows = logits[:, : self._vocab_size]
+            return self._named(self._most_likely(rows, nums, with_scores=with_scores))
         return [self._choose_one(*each, sequence) for each in zip(logits, paths, nums, strict=True)]
 
     def _most_likely(
@@ -107,11 +124,18 @@ class ChildChooser:
             for ids, scores, num in zip(found, log_probs, nums, strict=True)
         ]
 
+    def _named(self, chosen: list[Children]) -> list[Children]:
+        """Return children with the target's ids in place of a narrowed draft's."""
+        ids = self._target_ids
+        if ids is None:
+            return chosen
+        return [Children([ids[token] for token in each.tokens], each.log_probs) for each in chosen]
+
     def _choose_one(
         self, row: torch.Tensor, path: Sequence[int], num: int, sequence: Sequence[int]
     ) -> Children:
         history = [*sequence, *path]
-        fitted = fit_vocabulary(row, self._vocab_size)
+        fitted = self._fit(row)
         processed = process_logits(fitted, self._sampling, history, self._num_prompt)
         if self._choice == "sample":
             return self._draw(processed, path, num, len(sequence))
@@ -122,6 +146,12 @@ class ChildChooser:
         (found,) = self._most_likely(processed[None], [num], with_scores=True)
         num = sum(score > -torch.inf for score in found.log_probs)
         return Children(found.tokens[:num], found.log_probs[:num])
+
+    def _fit(self, row: torch.Tensor) -> torch.Tensor:
+        """Return a draft's row over the target's ids, [V]."""
+        if self._vocabulary is None:
+            return fit_vocabulary(row, self._vocab_size)
+        return self._vocabulary.scatter(row, self._vocab_size)
 
     def _draw(self, processed: torch.Tensor, path: Sequence[int], num: int, root: int) -> Children:
         """Draw from the distribution as it is handed on, down to what rounds to nothing."""

@@ -6,17 +6,19 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from specdec_core.config.model_drafters import DraftChoice
+from specdec_core.config.learned_drafters import LearnedOptions
 from specdec_core.config.sampling import Sampling
+from specdec_core.config.tree_options import DraftChoice
 from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.draft_choice import ChildChooser, Children
 from specdec_core.decoding.draft_session import DraftSession, DraftView
 from specdec_core.decoding.drafter import DraftBudget
 from specdec_core.decoding.proposal import Proposal, SampledChildren
+from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.tree.token_tree import TokenTree
 
 
@@ -41,10 +43,37 @@ class Growth:
         """Return the shape of a chain of `gamma` tokens."""
         return cls((1,) * gamma, gamma, min_confidence=min_confidence)
 
+    @classmethod
+    def learned(cls, config: LearnedOptions) -> Growth:
+        """Return the shape that the options of a learned drafter ask for."""
+        return cls(config.levels, config.most_nodes, config.width, config.min_confidence)
+
     @property
     def is_scored(self) -> bool:
         """Whether it matters how likely nodes are."""
         return max(self.levels) > 1 or self.min_confidence > 0.0
+
+
+class TreeSession(Protocol):
+    """What runs the nodes of a growing tree: `DraftSession` and its likes on hidden states.
+
+    Nodes are numbered as they are run, the last token of the sequence is 0.
+    """
+
+    def max_depth(self, sequence: Sequence[int]) -> int:
+        """Return how many tokens can be drafted behind `sequence` in one path, 0 for none."""
+        ...
+
+    def begin(self, sequence: Sequence[int]) -> torch.Tensor:
+        """Return the logits after `sequence`, [V']; asked again it returns the same."""
+        ...
+
+    def extend(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Run further nodes below `parents`, run before; return the logits after them, [n, V']."""
+        ...
+
+
+SessionT = TypeVar("SessionT", bound=TreeSession)
 
 
 class _HasChoice(Protocol):
@@ -104,7 +133,7 @@ class _Grown:
         return Proposal(tree, sampled=self.sampled)
 
 
-class DraftWriter:
+class DraftWriter(Generic[SessionT]):
     """Writes proposals with a draft view: a session, a choice of children and a shape.
 
     A node's score is the log-probability of its path. The best nodes are a prefix of the order
@@ -119,35 +148,59 @@ class DraftWriter:
 
     def __init__(
         self,
-        session: DraftSession,
+        session: SessionT,
         growth: Growth,
         choice: DraftChoice,
         *,
         sampling: Sampling,
         vocab_size: int,
         eos_ids: Collection[int],
+        vocabulary: DraftVocabulary | None = None,
     ) -> None:
         self.session = session
         self._growth = growth
-        self._chooser = ChildChooser(choice, sampling, vocab_size)
+        self._chooser = ChildChooser(choice, sampling, vocab_size, vocabulary)
         self._eos_ids = eos_ids
 
     @classmethod
     def of(
-        cls, view: DraftView, growth: Growth, config: _HasChoice, context: DrafterContext
-    ) -> DraftWriter:
+        cls,
+        view: DraftView,
+        growth: Growth,
+        config: _HasChoice,
+        context: DrafterContext,
+        vocabulary: DraftVocabulary | None = None,
+    ) -> DraftWriter[DraftSession]:
         """Return a writer with a session of its own over `view`.
 
         Raises:
-            ConfigError: if the context has no view to draft for.
+            ConfigError: if the context has no view to draft for, or its target lacks ids of a
+                narrowed `vocabulary`.
+        """
+        return DraftWriter.over(DraftSession(view), growth, config, context, vocabulary)
+
+    @classmethod
+    def over(
+        cls,
+        session: SessionT,
+        growth: Growth,
+        config: _HasChoice,
+        context: DrafterContext,
+        vocabulary: DraftVocabulary | None = None,
+    ) -> DraftWriter[SessionT]:
+        """Return a writer with this session.
+
+        Raises:
+            ConfigError: as `of`.
         """
         return cls(
-            DraftSession(view),
+            session,
             growth,
             config.draft,
             sampling=context.sampling,
             vocab_size=context.require_view(config.method).vocab_size,
             eos_ids=context.eos_ids,
+            vocabulary=vocabulary,
         )
 
     def reset(self, prompt: Sequence[int], seed: int) -> None:

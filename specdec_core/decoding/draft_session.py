@@ -33,7 +33,7 @@ class DraftView(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of logits per row, V'."""
+        """Number of token ids it reads; rows have as many logits, V', unless it is narrowed."""
         ...
 
     @property

@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 
@@ -23,6 +24,7 @@ from specdec_core.decoding.context import DrafterContext
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.sampling import probabilities, process_logits
+from specdec_core.drafts.loading import stand_in
 from specdec_core.errors import ConfigError
 from specdec_core.models.target import Target
 from specdec_core.models.tiny import tiny_target
@@ -99,7 +101,14 @@ def _draw(
 ) -> Counter[Outcome]:
     other = tiny_target("llama", seed=6, vocab_size=_VOCAB_SIZE, num_layers=2)
     view = target.view()
-    context = DrafterContext(target, frozenset(), lambda _reference: other, sampling, view)
+    context = DrafterContext(
+        target,
+        frozenset(),
+        lambda _reference: other,
+        sampling,
+        view,
+        load_draft=cache(partial(stand_in, target=target)),
+    )
     drafters = [make_drafter(config, context) for _ in range(_BATCH)]
     counts: Counter[Outcome] = Counter()
     for start in range(0, num_draws, _BATCH):
@@ -124,8 +133,8 @@ def _exact_law(view: TargetView, sampling: Sampling) -> dict[Outcome, float]:
         beginnings = list(itertools.product(range(_VOCAB_SIZE), repeat=length))
         contexts = [[*_PROMPT, *beginning] for beginning in beginnings]
         with torch.inference_mode():
-            cache = view.new_cache(len(contexts), len(contexts[0]))
-            logits = view.prefill(contexts, cache)  # [B, V]
+            rows = view.new_cache(len(contexts), len(contexts[0]))
+            logits = view.prefill(contexts, rows)  # [B, V]
         longer: dict[Outcome, float] = {}
         for beginning, context, row in zip(beginnings, contexts, logits, strict=True):
             processed = process_logits(row, sampling, context, len(_PROMPT))

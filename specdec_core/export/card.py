@@ -26,7 +26,7 @@ def model_card(
     """Return the card of what `ExportedCheckpoint` describes, with what was measured."""
     check = exported["check"]
     lines = [
-        *_front_matter(model),
+        *front_matter(model, "layer-skip"),
         f"# {model.reference} without {exported['skip']}",
         "",
         f"Made by specdec-lab from `{model.reference}` (content {model.identity[:12]}). These "
@@ -41,15 +41,21 @@ def model_card(
     ]
     if not check["crosses_windows"]:
         lines.append("No prompt was longer than the sliding windows.")
-    lines += ["", *_table(list(figures)), *notes, "", "## Licence", ""]
-    terms = model.licence or "The terms of the original model apply to these files as well"
-    return "\n".join([*lines, f"{terms}.", ""])
+    lines += ["", *figure_table(list(figures), ("dense", "this")), *notes, *licence(model)]
+    return "\n".join(lines)
 
 
-def _front_matter(model: ResolvedModel) -> list[str]:
+def front_matter(model: ResolvedModel, tag: str) -> list[str]:
+    """Return the head of a card of something made from `model`."""
     ref = ModelRef.parse(model.reference)
     base = [f"base_model: {ref.name}"] if ref.scheme == "hf" else []
-    return ["---", "library_name: transformers", *base, "tags:", "- layer-skip", "---", ""]
+    return ["---", "library_name: transformers", *base, "tags:", f"- {tag}", "---", ""]
+
+
+def licence(model: ResolvedModel) -> list[str]:
+    """Return the end of the card of something made from `model`."""
+    terms = model.licence or "The terms of the original model apply to these files as well"
+    return ["", "## Licence", "", f"{terms}.", ""]
 
 
 def _left_out(exported: Mapping[str, Any]) -> list[str]:
@@ -69,10 +75,17 @@ def _left_out(exported: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _table(figures: list[CardFigure]) -> list[str]:
+def figure_table(figures: list[CardFigure], sides: tuple[str, str]) -> list[str]:
+    """Return what was measured as a table.
+
+    Args:
+        figures: Its rows.
+        sides: Names of both columns of values.
+    """
     if not figures:
         return ["Nothing was measured for this card.", ""]
-    head = ["## Measured", "", "| figure | dense | this | change |", "| --- | --- | --- | --- |"]
+    names = f"| figure | {sides[0]} | {sides[1]} | change |"
+    head = ["## Measured", "", names, "| --- | --- | --- | --- |"]
     return [*head, *(f"| {' | '.join(figure)} |" for figure in figures), ""]
 
 

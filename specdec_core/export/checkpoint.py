@@ -24,7 +24,7 @@ from specdec_core.models.weights import canonical_name, is_read
 from specdec_core.skip import SkipConfig, UnitKind
 
 _LAYER_TENSOR = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<rest>.+)")
-_LEGAL_FILES = ("LICENSE*", "NOTICE*", "USE_POLICY*")
+LEGAL_FILES = ("LICENSE*", "NOTICE*", "USE_POLICY*")
 # Rules by layer number, wrong once layers are gone: the list of layer types says it all.
 _NUMBERED_RULES = ("sliding_window_pattern", "_sliding_window_pattern")
 _MAX_SHARD = "5GB"
@@ -68,7 +68,7 @@ def export_checkpoint(
         ConfigError: if `folder` exists, or the skip set does not fit the model or is empty.
         ExportError: if plain `transformers` computes something else from what was written.
     """
-    arch, config = read_architecture(model.folder)
+    arch, _ = read_architecture(model.folder)
     skip.validate(arch.num_layers)
     if not skip.units:
         raise ConfigError("the skip set is empty: the checkpoint would be a copy, use the original")
@@ -77,14 +77,7 @@ def export_checkpoint(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         written = Path(temporary) / "checkpoint"
-        written.mkdir()
-        _copy_descriptions(model.folder, written)
-        tensors = sparse_tensors(model.folder, skip)
-        document = sparse_config(config, skip)
-        document["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-        (written / "config.json").write_text(json.dumps(document, indent=2) + "\n")
-        _save(tensors, written)
-        del tensors
+        document = write_sparse(model.folder, skip, written)
         exported = ExportedCheckpoint(
             source=model.reference,
             source_identity=model.identity,
@@ -99,6 +92,25 @@ def export_checkpoint(
         (written / "README.md").write_text(card)
         written.replace(folder)
     return exported
+
+
+def write_sparse(source: Path, skip: SkipConfig, folder: Path) -> dict[str, Any]:
+    """Write the checkpoint in `source` without what `skip` leaves out into a new `folder`.
+
+    Tokenizer, generation configuration and licence are copied.
+
+    Returns:
+        The configuration that was written.
+    """
+    _, config = read_architecture(source)
+    folder.mkdir()
+    _copy_descriptions(source, folder)
+    tensors = sparse_tensors(source, skip)
+    document = sparse_config(config, skip)
+    document["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n")
+    _save(tensors, folder)
+    return document
 
 
 def sparse_tensors(folder: Path, skip: SkipConfig) -> dict[str, Tensor]:
@@ -159,7 +171,7 @@ def _writes_skipped_half(name: str, skip: SkipConfig) -> bool:
 
 
 def _copy_descriptions(source: Path, destination: Path) -> None:
-    legal = {path for pattern in _LEGAL_FILES for path in source.glob(pattern)}
+    legal = {path for pattern in LEGAL_FILES for path in source.glob(pattern)}
     for path in sorted({*description_files(source), *legal}):
         if path.is_file() and path.name != "config.json":
             shutil.copyfile(path, destination / path.name)

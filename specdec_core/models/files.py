@@ -21,6 +21,7 @@ _DESCRIPTION = (
     "added_tokens.json",
     "special_tokens_map.json",
     "chat_template.*",
+    "draft_vocab.json",
 )
 
 

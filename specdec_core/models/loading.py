@@ -11,10 +11,12 @@ import torch
 
 from specdec_core.config.dtype import ComputeType, DType, compute_type, has_int8_weights
 from specdec_core.config.settings import Settings
+from specdec_core.drafts.vocabulary_file import read_vocabulary
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import read_architecture
 from specdec_core.models.graphs import Capture, cuda_capture
 from specdec_core.models.native.build import find_kernels
+from specdec_core.models.native.engine import can_run
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.target import Target
 from specdec_core.models.weights import Checkpoint
@@ -59,7 +61,12 @@ def torch_device(name: str) -> torch.device:
 
 
 def load_target(
-    model: ResolvedModel, *, dtype: str, device: str, settings: Settings | None = None
+    model: ResolvedModel,
+    *,
+    dtype: str,
+    device: str,
+    settings: Settings | None = None,
+    is_draft: bool = False,
 ) -> Target:
     """Load a resolved model's weights.
 
@@ -70,6 +77,8 @@ def load_target(
         device: ``cpu``, ``cuda`` or ``cuda:n``.
         settings: Whether own kernels and captured passes may run, and where the former are kept;
             None for those of this process.
+        is_draft: Whether it will draft: then a narrowed vocabulary in its folder counts, which it
+            does not for a target.
 
     Raises:
         ConfigError: if weights and configuration do not fit each other, or the tokenizer or the
@@ -78,6 +87,7 @@ def load_target(
     """
     arch, config = read_architecture(model.folder)
     tokenizer = load_tokenizer(model.folder)
+    vocabulary = read_vocabulary(model.folder, arch.vocab_size) if is_draft else None
     kind, place = torch_dtype(dtype), torch_device(device)
     with torch.inference_mode(), Checkpoint(model.folder, dtype=kind, device=place) as tensors:
         target = Target(
@@ -90,8 +100,10 @@ def load_target(
             has_int8_weights=has_int8_weights(dtype),
             kind=model.kind,
             tokenizer=tokenizer,
-            kernels=find_kernels(settings),
+            # Compiling takes half a minute: only for what they can run.
+            kernels=find_kernels(settings) if can_run(arch, kind, place) else None,
             capture=_find_capture(settings, place),
+            vocabulary=vocabulary,
         )
         tensors.refuse_unread()
     return target

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specdec_core.config.evaluation import Prefill
+from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import Architecture
 from specdec_core.models.graphs import Capture
@@ -31,6 +32,8 @@ class Target:
 
     Holds no state of any generation; caches belong to whoever decodes. With 8-bit weights it is
     another target: those of all linear maps and of the head are rounded, the embedding is not.
+    With a narrowed vocabulary it reads every token and has logits for some: column v of its logits
+    is token ``vocabulary.target_ids[v]``. That is for drafting; nothing is verified with it.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Target:
         tokenizer: PreTrainedTokenizerBase | None = None,
         kernels: Kernels | None = None,
         capture: Capture | None = None,
+        vocabulary: DraftVocabulary | None = None,
     ) -> None:
         self.arch, self.identity, self.kind = arch, identity, kind
         self.dtype, self.device = dtype, device
@@ -56,6 +60,9 @@ class Target:
         # A stored head counts even where the configuration calls it tied, as in the library.
         is_tied = arch.is_tied and "lm_head.weight" not in tensors
         head = self.embedding if is_tied else tensors.get("lm_head.weight", shape)
+        self.vocabulary = vocabulary
+        if vocabulary is not None:
+            head = head[vocabulary.to(device).target_ids]
         packer = Packer(kernels) if kernels and can_run(arch, dtype, device) else None
         storage = Storage(packer, has_int8_weights)
         self.head = Linear(head, storage=storage)
@@ -69,6 +76,8 @@ class Target:
             self.engine = Engine(arch, packer.kernels, self.rotary, self.final_norm, self.head)
         # Rounded to the model's dtype, as the checkpoint was trained with.
         self.embed_scale = torch.tensor(arch.embed_scale).to(dtype).item()
+        # What was loaded to go with these weights, by content; not used here.
+        self.companions: dict[str, object] = {}
 
     @property
     def num_layers(self) -> int:

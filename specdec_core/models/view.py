@@ -75,7 +75,7 @@ class TargetView:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the language-model head."""
+        """Token ids that it reads; its logits have as many columns, but for narrowed drafts."""
         return self.target.arch.vocab_size
 
     @property

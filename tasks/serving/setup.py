@@ -184,7 +184,11 @@ class _Drafts:
         model = resolve_model(reference, self._settings.cache_dir)
         if model.identity not in self._loaded:
             self._loaded[model.identity] = load_target(
-                model, dtype=self._info.dtype, device=self._info.device, settings=self._settings
+                model,
+                dtype=self._info.dtype,
+                device=self._info.device,
+                settings=self._settings,
+                is_draft=True,
             )
         return self._loaded[model.identity]
 

@@ -106,6 +106,7 @@ def test_no_wildcard_imports():
     [
         "specdec_core.errors, specdec_core.skip, specdec_core.records",
         "specdec_core.config.settings, specdec_core.config.search, specdec_core.config.evaluation",
+        "specdec_core.config.losses, specdec_core.config.training",
         "specdec_core.bench.metrics, specdec_core.bench.statistics",
         "specdec_core.bench.distribution, specdec_core.config.sampling, specdec_core.randomness",
         "specdec_core.data.suites, specdec_core.data.scoring, specdec_core.search.tss",

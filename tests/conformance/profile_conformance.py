@@ -128,8 +128,8 @@ class ProfileConformance:
         assert lists(domain="math", status="active", target="a" * 64) == [math]
         assert lists(target="pypi:gemma3-270m", drafter="token-recycling:top_k=8") == [dense, math]
         assert store.profiles.count(status="rejected") == 1
-        with pytest.raises(ConfigError, match="drafter 'eagle' is unknown"):
-            lists(drafter="eagle")
+        with pytest.raises(ConfigError, match="drafter 'magic' is unknown"):
+            lists(drafter="magic")
 
     # Calibrations, benchmarks, baselines
 

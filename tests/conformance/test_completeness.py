@@ -5,7 +5,11 @@ from pathlib import Path
 
 from specdec_core.config.drafters import METHODS
 from specdec_core.decoding import DRAFTERS
-from tests.conformance import test_drafters_model_on_models, test_drafters_on_models
+from tests.conformance import (
+    test_drafters_learned_on_models,
+    test_drafters_model_on_models,
+    test_drafters_on_models,
+)
 from tests.conformance.drafter_conformance import DrafterConformance
 
 FOLDER = Path(__file__).parent
@@ -29,7 +33,11 @@ def test_every_method_has_a_subclass_of_the_conformance_suite():
 
 
 def test_every_method_runs_on_models_of_every_family():
-    configs = (*test_drafters_on_models.CONFIGS, *test_drafters_model_on_models.CONFIGS)
+    configs = (
+        *test_drafters_on_models.CONFIGS,
+        *test_drafters_model_on_models.CONFIGS,
+        *test_drafters_learned_on_models.CONFIGS,
+    )
     # The continuations of a datastore do not depend on the target.
     assert {config.method for config in configs} | {"rest"} == set(METHODS)
 

@@ -8,6 +8,7 @@ from typing import Any
 from specdec_core.config.model_drafters import DraftModel, DraftTree, LayerSkip, Synthetic
 from specdec_core.config.sampling import Sampling
 from specdec_core.decoding import DraftBudget, Drafter, DrafterContext, make_drafter
+from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.skip import SkipConfig
 from tests.conformance.drafter_conformance import DrafterConformance
 from tests.conformance.drafter_runs import GREEDY, lend
@@ -19,16 +20,20 @@ SURE = 100.0
 class ScriptedModel:
     """A draft model that is wrong after even tokens and has `extra` rows more than the target.
 
-    It is surest of the rows that the target lacks; asked about tokens it lacks, it fails.
+    It is surest of the rows that the target lacks; asked about tokens it lacks, it fails. A
+    narrowed one reads every token and has rows for two of three.
     """
 
-    def __init__(self, target: ScriptedView, extra: int) -> None:
+    def __init__(self, target: ScriptedView, extra: int, *, is_narrowed: bool = False) -> None:
         inner = target.sparser(SkipConfig.parse("0"))
         size = target.vocab_size + extra
+        kept = [token for token in range(size) if not is_narrowed or token % 3 != 1]
+        self.vocabulary = DraftVocabulary(kept) if is_narrowed else None
 
         def logits_after(context: Sequence[int]) -> list[float]:
             assert max(context) < size
-            return [*inner.logits_after(context), *[SURE] * extra][:size]
+            whole = [*inner.logits_after(context), *[SURE] * extra]
+            return [whole[token] for token in kept]
 
         self._view = ScriptedView(logits_after, size)
 
@@ -40,9 +45,10 @@ class ModelDrafterConformance(DrafterConformance):
     """The same for drafters that look at the target or load a model."""
 
     extra = 0
+    has_narrowed_draft = False
 
     def drafter_for(self, view: ScriptedView, sampling: Sampling = GREEDY) -> Drafter:
-        model: Any = ScriptedModel(view, self.extra)
+        model: Any = ScriptedModel(view, self.extra, is_narrowed=self.has_narrowed_draft)
         target: Any = view
         context = DrafterContext(
             view=target, load_model=lambda _reference: model, sampling=sampling
@@ -79,6 +85,26 @@ class TestDraftModelPadded(ModelDrafterConformance):
 class TestDraftModelShort(ModelDrafterConformance):
     config = DraftModel(model="x")
     extra = -2
+
+
+class TestDraftModelNarrowed(ModelDrafterConformance):
+    config = DraftModel(model="x")
+    has_narrowed_draft = True
+
+
+class TestDraftModelNarrowedCoupled(ModelDrafterConformance):
+    config = DraftModel(model="x", draft="coupled")
+    has_narrowed_draft = True
+
+
+class TestDraftTreeNarrowed(ModelDrafterConformance):
+    config = DraftTree(model="x", branching=(3, 2, 1, 1), num_nodes=9)
+    has_narrowed_draft = True
+
+
+class TestDraftTreeNarrowedSample(ModelDrafterConformance):
+    config = DraftTree(model="x", branching=(2, 2, 1), draft="sample")
+    has_narrowed_draft = True
 
 
 class TestDraftTree(ModelDrafterConformance):

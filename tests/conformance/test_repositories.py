@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.lifecycle_conformance import LifecycleConformance
 from tests.conformance.profile_conformance import ProfileConformance
 from tests.conformance.repository_conformance import RepositoryConformance
+from tests.conformance.training_conformance import TrainingConformance
 
 
 class OnSqlite:
@@ -36,6 +37,9 @@ class TestProfilesOnSqlite(OnSqlite, ProfileConformance): ...
 class TestLifecycleOnSqlite(OnSqlite, LifecycleConformance): ...
 
 
+class TestTrainingOnSqlite(OnSqlite, TrainingConformance): ...
+
+
 @pytest.mark.postgres
 class TestRunsOnPostgres(OnPostgres, RepositoryConformance): ...
 
@@ -46,3 +50,7 @@ class TestProfilesOnPostgres(OnPostgres, ProfileConformance): ...
 
 @pytest.mark.postgres
 class TestLifecycleOnPostgres(OnPostgres, LifecycleConformance): ...
+
+
+@pytest.mark.postgres
+class TestTrainingOnPostgres(OnPostgres, TrainingConformance): ...

@@ -18,6 +18,7 @@ from db.schemas import (
     TargetRecord,
 )
 from db.store import Store
+from db.training import DraftCheckpoint, ExpectedAcceptance, TrainingPoint, TrainingRecord
 from specdec_core.config.drafters import TokenRecycling
 from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.records import (
@@ -237,3 +238,59 @@ def cell(run_id: str, **changes: Any) -> BenchmarkCell:
         ),
     }
     return BenchmarkCell(**(values | changes))
+
+
+_DRAFT = {
+    "target": "pypi:smollm2-135m",
+    "target_identity": "a" * 64,
+    "draft": "pruned:num_layers=5",
+    "draft_kind": "pruned",
+    "loss": "wtv",
+    "seed": 0,
+    "data_hash": "d" * 64,
+    "template_hash": "t" * 64,
+}
+
+
+def training(run_id: str, **changes: Any) -> TrainingRecord:
+    """A training with two points of its curve, still going."""
+    values: dict[str, Any] = {
+        **_DRAFT,
+        "run_id": run_id,
+        "key": "k" * 64,
+        "status": "running",
+        "learning_rate": 1e-4,
+        "config": {"loss": "wtv"},
+        "curve": (
+            TrainingPoint(step=0, sampling=ExpectedAcceptance(length=1.75, by_depth=(0.5, 0.5))),
+            TrainingPoint(
+                step=50,
+                seconds=20.0,
+                loss=-1.25,
+                learning_rate=1e-4,
+                gradient_norm=0.5,
+                tokens_per_s=1500.0,
+                validation_loss=-1.5,
+                greedy=ExpectedAcceptance(length=2.0, by_depth=(0.75, 0.5)),
+                sampling=ExpectedAcceptance(length=2.125, by_depth=(0.75, 0.5)),
+                is_best=True,
+            ),
+        ),
+    }
+    return TrainingRecord(**(values | changes))
+
+
+def checkpoint(run_id: str, **changes: Any) -> DraftCheckpoint:
+    """What `training` left after 50 steps."""
+    values: dict[str, Any] = {
+        **_DRAFT,
+        "run_id": run_id,
+        "content_hash": "c" * 64,
+        "training_key": "k" * 64,
+        "step": 50,
+        "folder": "/drafts/wtv",
+        "criterion": "sampling",
+        "expected_length": 2.125,
+        "expected_acceptance": (0.75, 0.5),
+    }
+    return DraftCheckpoint(**(values | changes))

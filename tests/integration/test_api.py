@@ -180,7 +180,7 @@ def test_openapi_describes_every_route(client: TestClient) -> None:
         if path.startswith("/api/v1")
         for operation in item.values()
     ]
-    assert len(operations) == 16
+    assert len(operations) == 18
     for operation in operations:
         assert operation["summary"]
         assert set(operation["tags"]) <= tags

@@ -19,6 +19,7 @@ from flows.services.prefect_api import PrefectApi
 from flows.services.processes import flow_run_processes, instance_processes
 from flows.services.state import SupervisorState, load_state
 from specdec_core.config.domains import DOMAINS
+from specdec_core.config.training_run import PRESETS
 from specdec_core.models.tiny import write_tiny_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
@@ -131,6 +132,7 @@ def test_every_deployment_is_registered_and_starts_in_the_checkout(shell: Shell)
             "benchmark/spec-bench",
             "benchmark/spec-bench-paper",
             "nightly-benchmark/nightly",
+            *(f"train-drafter/{preset}" for preset in PRESETS),
         ]
     )
     (step,) = api.deployment("tss-search/translation")["pull_steps"]

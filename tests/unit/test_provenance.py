@@ -10,7 +10,7 @@ from specdec_core import provenance
 @pytest.mark.parametrize(
     "name",
     [
-        *("base", "drafters", "ptd", "model_drafters"),
+        *("base", "drafters", "ptd", "model_drafters", "learned_drafters", "tree_options"),
         *("window_drafters", "retrieval", "sampling"),
     ],
 )

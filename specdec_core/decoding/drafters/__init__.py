@@ -3,8 +3,10 @@
 from specdec_core.decoding.drafters import (
     backoff_tree,
     draft_model,
+    eagle,
     layer_skip,
     lookahead,
+    medusa,
     none,
     prompt_lookup,
     ptd,
@@ -18,8 +20,10 @@ from specdec_core.decoding.drafters import (
 __all__ = [
     "backoff_tree",
     "draft_model",
+    "eagle",
     "layer_skip",
     "lookahead",
+    "medusa",
     "none",
     "prompt_lookup",
     "ptd",

@@ -17,19 +17,25 @@ from specdec_core.decoding.registry import register
 class DraftModelDrafter:
     """Drafts with an independent model and its own cache, one forward per level.
 
+    A draft with a narrowed vocabulary reads all tokens and proposes those it has logits for; in
+    what it draws from the others have probability 0, which the rejection rule makes up for.
+
     Behind the draft's context limit, at the limit of the output and where the draft ends the
     output the paths are shorter.
 
     Source: Leviathan et al. 2023, algorithm 1, and Chen et al. 2023, algorithm 2, for the chain.
     EAL (arXiv 2609.24150), evaluation section, for the static tree: top-k per depth, pruned by
     cumulative score; its limit counts draft nodes, root left out. EAGLE-2, sections 4.1 and 4.2,
-    for the dynamic one, with an order that cannot part a child from its parent.
+    for the dynamic one, with an order that cannot part a child from its parent. FR-Spec (Zhao et
+    al. 2025) for narrowed vocabularies.
     """
 
     def __init__(self, config: DraftModel | DraftTree, context: DrafterContext) -> None:
         self.needs = self.needs_for(config)
         model = context.require_model(config.method, config.model)
-        self._writer = DraftWriter.of(model.view(), _growth(config), config, context)
+        self._writer = DraftWriter.of(
+            model.view(), _growth(config), config, context, model.vocabulary
+        )
 
     @staticmethod
     def needs_for(config: DraftModel | DraftTree) -> DrafterNeeds:

@@ -43,6 +43,7 @@ class Engine:
     ) -> None:
         self.arch, self.kernels, self.rotary = arch, kernels, rotary
         self._kept = (final_norm, head)
+        self._num_logits = head.out_features
         self.model = structures.Model(
             hidden=arch.hidden_size,
             heads=arch.num_heads,
@@ -116,7 +117,7 @@ class Engine:
         addresses = (c_void_p * (2 * len(tables)))(
             *(table.data_ptr() for pair in tables for table in pair)
         )
-        logits = embedded.new_empty((batch, nodes, self.arch.vocab_size))
+        logits = embedded.new_empty((batch, nodes, self._num_logits))
         taps = _tap_addresses(recorder, embedded, len(blocks)) if recorder is not None else None
         keys, values = cache.buffer
         slot_stride, batch_stride, head_stride = keys.stride()[:3]

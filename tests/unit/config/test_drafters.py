@@ -53,7 +53,7 @@ def test_every_method_has_a_text_form():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("medusa", "choose one of none, prompt-lookup, token-recycling"),
+        ("hydra", "choose one of none, prompt-lookup, token-recycling"),
         ("prompt-lookup:num_tokens=0", "num_tokens: Input should be greater than or equal to 1"),
         ("prompt-lookup:width=3", "width: Extra inputs are not permitted; prompt-lookup takes"),
         ("prompt-lookup:num_tokens", "write option=value once"),

@@ -87,6 +87,24 @@ def test_public_files_of_a_domain_are_joined(write_suite, row, isolated):
 
 
 @pytest.mark.usefixtures("isolated")
+@pytest.mark.parametrize(
+    ("name", "file", "own", "domain", "metric"),
+    [
+        ("longbench_write", "longbench_write/prompts", "long_form", "chat", None),
+        ("stem_qa", "stem_qa/test_sample", "stem_qa", "mmlu", "accuracy"),
+    ],
+)
+def test_sets_of_further_domains_are_asked_as_the_domain_they_are_like(
+    write_suite, row, name, file, own, domain, metric
+):
+    assert load_suite(domain, name).source == "builtin"
+    given = {"domain": own, "metric": metric, "reference": "A" if metric else None}
+    write_suite(f"clone/shared/data/{file}.jsonl", [row(1, **given)])
+    suite = load_suite(domain, name)
+    assert (suite.name, suite.domain, suite.items[0].domain) == (file, domain, domain)
+
+
+@pytest.mark.usefixtures("isolated")
 def test_source_reads_back_the_same_items(write_suite, row):
     rows = {"domain": "mt_bench", "metric": None, "reference": None}
     write_suite("clone/shared/data/spec_bench/mt_bench.jsonl", [row(1, **rows)])

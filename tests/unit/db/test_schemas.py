@@ -22,7 +22,7 @@ def test_drafters_are_stored_in_one_spelling() -> None:
         ({"skip": "a18"}, "layers 0 to 17"),
         ({"skip": ""}, "is_dense is False but the skip set is 'dense'"),
         ({"is_dense": True}, "is_dense is True but the skip set is 'a3,a11'"),
-        ({"drafter": "eagle"}, "drafter 'eagle' is unknown"),
+        ({"drafter": "magic"}, "drafter 'magic' is unknown"),
         (
             {"status": "odd"},
             "Input should be 'candidate', 'validated', 'active', 'retired' or 'rejected'",

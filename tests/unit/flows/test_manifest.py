@@ -8,6 +8,7 @@ import yaml
 
 from specdec_core.config.benchmark import Preset
 from specdec_core.config.domains import DOMAINS
+from specdec_core.config.training_run import TrainingPreset
 
 ROOT = Path(__file__).parents[3]
 MANIFEST = yaml.safe_load((ROOT / "prefect.yaml").read_text())
@@ -30,6 +31,10 @@ def test_other_deployments_of_the_product() -> None:
     benchmarks = deployments_of("flows/benchmark.py:benchmark")
     assert set(benchmarks) == set(get_args(Preset))
     for name, deployment in benchmarks.items():
+        assert deployment["parameters"] == {"preset": name}
+    trainings = deployments_of("flows/train_drafter.py:train_drafter")
+    assert set(trainings) == set(get_args(TrainingPreset))
+    for name, deployment in trainings.items():
         assert deployment["parameters"] == {"preset": name}
     nightly = deployments_of("flows/nightly.py:nightly_benchmark")["nightly"]
     assert [schedule["cron"] for schedule in nightly["schedules"]] == ["0 2 * * *"]

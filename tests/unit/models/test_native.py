@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specdec_core.config.settings import Settings
+from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.models.architecture import architecture_of
 from specdec_core.models.loading import load_target
 from specdec_core.models.native.build import find_kernels
@@ -45,7 +46,7 @@ class Weights(dict):
         return self[name].detach()
 
 
-def make_target(model, kernels, dtype=torch.bfloat16, *, is_int8=False):
+def make_target(model, kernels, dtype=torch.bfloat16, *, is_int8=False, vocabulary=None):
     arch = architecture_of(model.config)
     weights = Weights({name: tensor.to(dtype) for name, tensor in model.state_dict().items()})
     place = torch.device("cpu")
@@ -58,6 +59,7 @@ def make_target(model, kernels, dtype=torch.bfloat16, *, is_int8=False):
         identity="tiny",
         has_int8_weights=is_int8,
         kernels=kernels,
+        vocabulary=vocabulary,
     )
 
 
@@ -96,6 +98,28 @@ def test_ragged_batch_of_trees_is_as_close_to_float64_as_torch_kernels(family, i
     error = {name: (logits[name] - logits["exact"]).abs() for name in ("own", "torch")}
     assert error["own"].mean() < 1.5 * error["torch"].mean()
     assert error["own"].max() < 2 * error["torch"].max()
+
+
+@STORAGE
+@pytest.mark.parametrize("native", [True, False], ids=["own", "torch"])
+def test_a_narrowed_head_has_the_columns_of_the_whole_one(is_int8, native, kernels):
+    """33 of 50 columns: one more than the kernels compute together."""
+    model = tiny_library_model("llama", dtype="bfloat16", **SIZES)
+    ids = [token for token in range(50) if token % 3 != 1]
+    logits = []
+    for vocabulary in (DraftVocabulary(ids), None):
+        target = make_target(
+            model, kernels if native else None, is_int8=is_int8, vocabulary=vocabulary
+        )
+        view = target.view()
+        cache = view.new_cache(3, 64)
+        prompts = [random_tokens(1, 5), random_tokens(2, 37), random_tokens(4, 16)]
+        prefilled, found = view.prefill(prompts, cache), view.forward(TREES, cache)
+        own = torch.cat([found[row, : len(tree)] for row, tree in enumerate(TREES)])
+        logits.append(torch.cat((prefilled, own)))
+    narrowed, whole = logits
+    assert narrowed.shape[1] == len(ids) == 33
+    torch.testing.assert_close(narrowed, whole[:, ids], rtol=0, atol=0 if native else 0.02)
 
 
 @STORAGE

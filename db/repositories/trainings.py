@@ -1,0 +1,87 @@
+"""Trainings of drafts by content key."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from db.engine import Database
+from db.models import TrainingTable
+from db.repositories.common import (
+    DEFAULT_LIMIT,
+    count_rows,
+    matching,
+    page,
+    require_run,
+    to_record,
+)
+from db.training import DraftKind, TrainingRecord, TrainingStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRepository:
+    """Reads and writes trainings; a done one is changed only where it is done again."""
+
+    database: Database
+
+    def put(self, training: TrainingRecord, *, is_again: bool = False) -> bool:
+        """Store `training`; one of the same key that is not done is replaced, its start kept.
+
+        Args:
+            training: The training.
+            is_again: Whether a done one is replaced too, as where its files are gone.
+
+        Returns:
+            True if it was stored, False if it was done already and nothing changed.
+
+        Raises:
+            StoreError: if its run is not stored.
+        """
+        values = training.model_dump(exclude={"curve"})
+        values["curve"] = [point.model_dump(mode="json") for point in training.curve]
+        insert = self.database.insert(TrainingTable).values(values)
+        changed = values.keys() - {"key", "created_at"}
+        statement = insert.on_conflict_do_update(
+            index_elements=["key"],
+            set_={name: insert.excluded[name] for name in changed},
+            where=None if is_again else TrainingTable.status != "done",
+        ).returning(TrainingTable.id)
+        with self.database.write() as connection:
+            require_run(connection, training.run_id)
+            return connection.execute(statement).first() is not None
+
+    def get(self, key: str) -> TrainingRecord | None:
+        """Return the training with this content key, or None."""
+        query = select(TrainingTable).where(TrainingTable.key == key)
+        with self.database.read() as connection:
+            row = connection.execute(query).mappings().first()
+            return None if row is None else to_record(TrainingRecord, row)
+
+    def list(
+        self,
+        target: str | None = None,
+        kind: DraftKind | None = None,
+        loss: str | None = None,
+        status: TrainingStatus | None = None,
+        run_id: str | None = None,
+        limit: int | None = DEFAULT_LIMIT,
+        offset: int = 0,
+    ) -> builtins.list[TrainingRecord]:
+        """Return trainings that match every filter given, newest first.
+
+        `target` is a model reference or identity.
+        """
+        conditions = matching(
+            TrainingTable, target=target, draft_kind=kind, loss=loss, status=status, run_id=run_id
+        )
+        query = select(TrainingTable).where(*conditions).order_by(TrainingTable.id.desc())
+        with self.database.read() as connection:
+            rows = connection.execute(page(query, limit, offset)).mappings()
+            return [to_record(TrainingRecord, row) for row in rows]
+
+    def count(self, status: TrainingStatus | None = None) -> int:
+        """Return how many trainings are stored."""
+        with self.database.read() as connection:
+            return count_rows(connection, TrainingTable, matching(TrainingTable, status=status))

@@ -1,0 +1,81 @@
+"""Parameters of the evaluation after a draft's training: what is decoded, and the tolerance."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from specdec_core.config.base import Record
+from specdec_core.config.benchmark import Topic
+from specdec_core.config.dtype import DTYPE_HELP
+
+DraftedShape = Literal["chain", "tree"]
+
+
+def _split(value: object) -> object:
+    return value.replace(",", "/").split("/") if isinstance(value, str) else value
+
+
+class DraftEvaluationConfig(Record):
+    """What a trained draft is asked to do in the real decode loop.
+
+    Source: EAL (arXiv 2609.24150), evaluation: MT-Bench, GSM8K, HumanEval, LongBench-Write and
+    STEM questions; greedy, temperatures 0.5 and 1; chains of 7 and trees (4, 3, 2, 1, 1, 1, 1) of
+    128 nodes, here under lossless rules only.
+    """
+
+    target: str = Field("pypi:smollm2-135m", description="model reference")
+    dtype: str = Field("auto", description=DTYPE_HELP)
+    domains: tuple[str, ...] = Field(
+        (
+            "chat@spec_bench",
+            "math@gsm8k",
+            "code@humaneval",
+            "chat@longbench_write",
+            "mmlu@stem_qa",
+        ),
+        min_length=1,
+        description="domain, domain@suite or domain@suite#category, as for a benchmark",
+    )
+    shapes: tuple[DraftedShape, ...] = Field(("chain", "tree"), min_length=1)
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(_split)] = Field(
+        (0.0, 0.5, 1.0), min_length=1, description="0 takes the likeliest token"
+    )
+    gamma: int = Field(7, ge=1, le=64, description="tokens of a chain")
+    branching: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
+        (4, 3, 2, 1, 1, 1, 1), min_length=1, max_length=64, description="children per depth"
+    )
+    num_nodes: int = Field(128, ge=1, le=1024, description="most draft nodes of a tree")
+    num_items: int = Field(8, ge=1, description="prompts per domain")
+    max_new_tokens: int = Field(128, ge=2, le=4096, description="longest output, tokens")
+    repeats: int = Field(1, ge=1, le=100, description="timed passes per method, order alternating")
+    seed: int = Field(0, ge=0, description="of sampled outputs")
+    session: str = Field(
+        "", description="name of the measurement; a new name measures again, the same one resumes"
+    )
+    tolerance: float = Field(
+        0.05,
+        ge=0.0,
+        le=1.0,
+        description="largest gap between expected and realised acceptance of one depth that "
+        "rounding explains, beyond four standard errors",
+    )
+    min_trials: int = Field(
+        40, ge=1, description="steps that must have reached a depth before its gap counts"
+    )
+
+    @field_validator("domains")
+    @classmethod
+    def _readable(cls, domains: tuple[str, ...]) -> tuple[str, ...]:
+        for text in domains:
+            Topic.parse(text)
+        return domains
+
+    @field_validator("temperatures")
+    @classmethod
+    def _in_range(cls, temperatures: tuple[float, ...]) -> tuple[float, ...]:
+        outside = [t for t in temperatures if not 0.0 <= t <= 100.0]
+        if outside or len(set(temperatures)) < len(temperatures):
+            raise ValueError(f"temperatures {temperatures} must differ and be 0 to 100")
+        return temperatures

@@ -1,0 +1,135 @@
+"""Parameters of draft training: flat, with ranges, the same for flow, command line and store."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field_validator
+
+from specdec_core.config.base import Record
+from specdec_core.config.draft_data import DataConfig, Layers
+from specdec_core.config.losses import format_loss, parse_loss
+from specdec_core.errors import ConfigError
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def _number(value: object) -> object:
+    """Take a number that stands in text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+class PrunedDraft(Record):
+    """A draft cut from the target: some of its blocks, its embedding and head.
+
+    Its vocabulary may be narrowed to the ids that the training responses use most.
+    """
+
+    kind: Literal["pruned"] = "pruned"
+    layers: Layers = Field((), description="blocks kept, 0-based, such as 0/7/15/22/29")
+    num_layers: int = Field(
+        5, ge=1, le=512, description="blocks kept, evenly spread, ends included; unless layers"
+    )
+    vocab_size: int | None = Field(
+        None, ge=16, description="ids kept, by frequency in the training responses; default all"
+    )
+
+
+class ModelDraft(Record):
+    """A smaller causal language model with the target's vocabulary."""
+
+    kind: Literal["model"] = "model"
+    model: str = Field(min_length=1, description="model reference")
+
+
+class EagleDraft(Record):
+    """A one-block head on the target's hidden states.
+
+    Source: EAGLE (1: final features), EAGLE-3 (3: features of three depths, training-time test).
+    """
+
+    kind: Literal["eagle"] = "eagle"
+    version: Annotated[Literal[1, 3], BeforeValidator(_number)] = 1
+    num_steps: int = Field(
+        7, ge=1, le=16, description="version 3: steps unrolled on its own outputs"
+    )
+    vocab_size: int | None = Field(None, ge=16, description="version 3: ids of its head")
+    regression_weight: float = Field(
+        1.0, ge=0.0, description="version 1: weight of the distance to the target's features"
+    )
+    feature_noise: float = Field(0.2, ge=0.0, description="version 1: uniform noise, half width")
+
+
+class MedusaDraft(Record):
+    """Heads that predict further tokens from the target's last hidden state (Medusa-1)."""
+
+    kind: Literal["medusa"] = "medusa"
+    num_heads: int = Field(4, ge=1, le=16)
+    num_blocks: int = Field(1, ge=1, le=8, description="residual blocks per head")
+
+
+DraftShape = Annotated[
+    PrunedDraft | ModelDraft | EagleDraft | MedusaDraft, Field(discriminator="kind")
+]
+_SHAPE: TypeAdapter[DraftShape] = TypeAdapter(DraftShape)
+
+
+class TrainConfig(Record):
+    """One training of one draft as the user asks for it.
+
+    Source: EAL (arXiv 2609.24150), training set-up: AdamW, cosine schedule, 6 epochs or 3 and 3
+    with GRPO; warm-up, clipping norm and batch are ours where it is silent.
+    """
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    draft: DraftShape = Field(default_factory=PrunedDraft)
+    loss: str = Field("kl", description="weighted sum such as kl+0.1eal, wtv or lk-lambda")
+    second_loss: str | None = Field(
+        None, description="loss of a second phase, such as wtv+0.1grpo; its start is the reference"
+    )
+    gamma: int = Field(7, ge=1, le=64, description="window of windowed losses, tokens")
+    temperature: float = Field(1.0, gt=0.0, le=100.0, description="of wtv, tv and lk")
+    num_epochs: int = Field(6, ge=1, le=1000, description="passes over the data, both phases")
+    second_epochs: int = Field(3, ge=1, description="those of the second phase, if there is one")
+    learning_rate: float = Field(1e-4, gt=0.0, le=1.0, description="peak")
+    warmup: float = Field(0.03, ge=0.0, lt=1.0, description="share of steps with a rising rate")
+    weight_decay: float = Field(0.0, ge=0.0)
+    clip_norm: float = Field(1.0, gt=0.0)
+    batch_size: int = Field(64, ge=1, description="sequences per step, over all workers")
+    micro_batch_tokens: int = Field(4096, ge=16, description="padded tokens per forward")
+    precision: Precision = Field("bfloat16", description="autocast; master weights are float32")
+    num_validation: int = Field(64, ge=2, description="prompts held out for validation")
+    validate_every: int = Field(50, ge=1, description="steps between validations and checkpoints")
+    select_by: Literal["auto", "greedy", "sampling"] = Field(
+        "auto",
+        description="expected acceptance that chooses the best checkpoint; auto is that of "
+        "sampling for losses with tv, wtv or lk, else the greedy one",
+    )
+    num_workers: int = Field(1, ge=1, le=1024, description="processes that train together")
+    sharding: Literal["ddp", "fsdp"] = Field("ddp", description="how workers share the model")
+    max_failures: int = Field(
+        2, ge=0, le=100, description="lost workers after which a training is given up"
+    )
+    seed: int = Field(0, ge=0)
+
+    @field_validator("loss", "second_loss")
+    @classmethod
+    def _canonical_loss(cls, text: str | None) -> str | None:
+        return format_loss(parse_loss(text)) if text is not None else None
+
+
+def parse_draft(text: str) -> DraftShape:
+    """Return the draft written as ``kind`` or ``kind:option=value,option=value``.
+
+    Raises:
+        ConfigError: for an unknown kind or option, or a value outside its range.
+    """
+    kind, _, rest = text.strip().partition(":")
+    options = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
+    try:
+        return _SHAPE.validate_python({"kind": kind, **options})
+    except ValidationError as error:
+        problems = "; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors())
+        raise ConfigError(
+            f"draft {text!r} is not valid: {problems}; kinds are pruned, model, eagle, medusa"
+        ) from error

@@ -1,0 +1,1 @@
+"""Learned drafters: modules that training and decoding share, and their checkpoints."""

@@ -1,0 +1,1 @@
+"""Training of draft models: data, losses, gradients, checkpoints; knows no orchestration."""

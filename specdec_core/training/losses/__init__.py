@@ -1,0 +1,1 @@
+"""Losses of draft training: one registry, an eager reference and a memory-bounded form."""

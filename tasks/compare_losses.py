@@ -1,0 +1,267 @@
+"""The same draft under several losses and seeds: trainings, paired acceptance, one report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from db.schemas import RunRecord
+from db.store import Store
+from specdec_core.config.settings import Settings
+from specdec_core.config.training_run import (
+    LossComparisonConfig,
+    TrainingRunConfig,
+    format_draft,
+    split_losses,
+)
+from specdec_core.errors import EvaluationFailedError
+from specdec_core.models.reference import resolve_model
+from specdec_core.training.manifest import DataManifest
+from tasks.draft_report import DraftEvaluation
+from tasks.draft_runs import run_training, stored_report
+from tasks.draft_stages import Stages
+from tasks.jobs import StopCheck
+from tasks.loss_compose import compare_arms
+from tasks.loss_report import LOSS_KIND, LossReport, LossTraining, RateTrial
+from tasks.pool import PoolFactory
+from tasks.report import OnProgress
+from tasks.run_files import WriteFiles, leave_files, no_files
+from tasks.run_rows import start_run
+from tasks.runtime import LogLine, run_files, run_log
+from tasks.sinks import NullTracker, Tracker, mirrored_run
+from tasks.training_keys import training_key
+from tasks.training_mirror import loss_metrics, training_child
+from tasks.training_report import TrainingReport
+
+logger = logging.getLogger(__name__)
+
+
+def compare_losses(
+    config: LossComparisonConfig,
+    settings: Settings,
+    store: Store,
+    start_pool: PoolFactory,
+    *,
+    make_tracker: Callable[[], Tracker] = NullTracker,
+    log: LogLine = logger.info,
+    progress: OnProgress = lambda _progress: None,
+    should_stop: StopCheck = lambda: False,
+    flow_run_id: str | None = None,
+    is_inline: bool = False,
+    stages: Stages | None = None,
+    write_files: WriteFiles = no_files,
+) -> LossReport:
+    """Train under every loss with every seed, compare on the same prompts, store the report.
+
+    Where learning rates are given, each is tried per loss with the first seed, and the one with
+    the best expected acceptance on validation data is used for all seeds. Finished trainings and
+    evaluations are taken from the store; a training whose loss is not finite becomes a row with
+    its reason.
+
+    Args:
+        config: The comparison.
+        settings: Where things run and are kept.
+        store: The open store.
+        start_pool: Starts the workers that decode with the drafts.
+        make_tracker: Makes mirrors of results, one per run.
+        log: Takes lines for the user.
+        progress: Takes a record after every shard, step and measurement.
+        should_stop: Once true, the work ends as cancelled.
+        flow_run_id: The orchestrator's run; a retry of it continues the same row.
+        is_inline: Whether data and trainings are made in this process, without Ray.
+        stages: What does the work; None for the real ones.
+        write_files: Writes report and plots of the finished run into its folder.
+
+    Raises:
+        ConfigError: if something cannot be used.
+        SearchCancelledError: if told to stop.
+        StoreError: if a database cannot be used.
+        WorkerLostError: if no workers can be had.
+    """
+    target = resolve_model(config.base.train.data.target, settings.cache_dir, log)
+    name = " ".join(config.losses)[:120]
+    run = start_run(store, LOSS_KIND, name, config, settings, flow_run_id)
+    tracker = make_tracker()
+
+    def train(one: TrainingRunConfig, manifest: DataManifest) -> TrainingReport:
+        key = training_key(one.train, manifest, settings)
+        known = stored_report(store, one, key)
+        if known is not None:
+            log(f"{known.losses} rate {one.train.learning_rate:g} seed {one.train.seed} is done")
+            return known
+        return run_training(
+            one,
+            settings,
+            store,
+            start_pool,
+            tracker=make_tracker(),
+            evaluation_tracker=make_tracker(),
+            log=log,
+            progress=progress,
+            should_stop=should_stop,
+            flow_run_id=flow_run_id,
+            is_inline=is_inline,
+            stages=stages,
+            write_files=write_files,
+        )
+
+    with (
+        mirrored_run(store, run, tracker, run_files(settings, run.id)) as metrics,
+        run_log(settings, run.id) as log_file,
+    ):
+        _, manifest = (stages or Stages()).make_data(
+            config.base.train.data,
+            settings,
+            is_inline=is_inline,
+            log=log,
+            should_stop=should_stop,
+        )
+        work = _Work(config, lambda one: train(one, manifest), tracker, run, log)
+        work.train_all()
+        report = work.report(target.reference, str(log_file))
+        summary = report.model_dump(mode="json")
+        run = store.runs.update(run.id, status="completed", summary=summary, error=None)
+        leave_files(write_files, store, run, settings)
+        metrics |= loss_metrics(report)
+    log(report.headline)
+    return report
+
+
+@dataclass(slots=True)
+class _Work:
+    """One comparison in progress."""
+
+    config: LossComparisonConfig
+    train: Callable[[TrainingRunConfig], TrainingReport]
+    tracker: Tracker
+    run: RunRecord
+    log: LogLine
+    rates: list[RateTrial] = field(default_factory=list)
+    trainings: list[LossTraining] = field(default_factory=list)
+    evaluations: dict[tuple[str, int], DraftEvaluation] = field(default_factory=dict)
+
+    def train_all(self) -> None:
+        """Do every training; failed ones become rows."""
+        for loss in self.config.losses:
+            rate = self._rate(loss)
+            for seed in self.config.seeds if rate is not None else ():
+                self._train(loss, seed, rate)
+
+    def _variant(self, loss: str, seed: int, rate: float | None) -> TrainingRunConfig:
+        first, second = split_losses(loss)
+        base = self.config.base
+        changes: dict[str, Any] = {"loss": first, "second_loss": second, "seed": seed}
+        if rate is not None:
+            changes["learning_rate"] = rate
+        return base.model_copy(update={"train": base.train.model_copy(update=changes)})
+
+    def _rate(self, loss: str) -> float | None:
+        """The learning rate for a loss; None if none of those tried can be used."""
+        if not self.config.learning_rates:
+            return self.config.base.train.learning_rate
+        tried = list(self._trials(loss))
+        usable = [each for each in tried if each.expected_length is not None]
+        best = max(usable, key=lambda each: each.expected_length or 0.0, default=None)
+        self.rates += [
+            each.model_copy(update={"is_chosen": True}) if each is best else each for each in tried
+        ]
+        if best is None:
+            self.log(f"{loss}: no learning rate could be used")
+            return None
+        self.log(
+            f"{loss}: learning rate {best.learning_rate:g}, expected acceptance length "
+            f"{best.expected_length:.3f}"
+        )
+        return best.learning_rate
+
+    def _trials(self, loss: str) -> Iterator[RateTrial]:
+        for rate in self.config.learning_rates:
+            variant = self._variant(loss, self.config.seeds[0], rate)
+            plain = variant.model_copy(update={"evaluate": False, "export": False})
+            try:
+                outcome = self.train(plain).outcome
+            except EvaluationFailedError as error:
+                yield RateTrial(loss=loss, learning_rate=rate, error=str(error))
+                continue
+            yield RateTrial(
+                loss=loss,
+                learning_rate=rate,
+                criterion=outcome.criterion,
+                expected_length=outcome.best.acceptance(outcome.criterion).length,
+            )
+
+    def _train(self, loss: str, seed: int, rate: float | None) -> None:
+        variant = self._variant(loss, seed, rate)
+        named: dict[str, Any] = {
+            "loss": loss,
+            "seed": seed,
+            "learning_rate": variant.train.learning_rate,
+        }
+        try:
+            report = self.train(variant)
+        except EvaluationFailedError as error:
+            self.log(f"{loss}, seed {seed}: failed and left out ({error})")
+            self.trainings.append(LossTraining(**named, error=str(error)))
+            return
+        outcome = report.outcome
+        made = LossTraining(
+            **named,
+            run_id=report.run_id,
+            checkpoint_id=report.checkpoint.id,
+            state=report.checkpoint.state,
+            criterion=outcome.criterion,
+            start_length=outcome.start.acceptance(outcome.criterion).length,
+            best_length=outcome.best.acceptance(outcome.criterion).length,
+            best_step=outcome.best.step,
+            curve=tuple(point for point in report.curve if point.greedy is not None),
+        )
+        self.trainings.append(made)
+        if report.evaluation is not None:
+            self.evaluations[loss, seed] = report.evaluation
+        self.tracker.child(self.run.id, training_child(report))
+
+    def report(self, target: str, log_file: str) -> LossReport:
+        """Say what came of it."""
+        cells, changes, notes = compare_arms(self.evaluations)
+        report = LossReport(
+            run_id=self.run.id,
+            headline="",
+            config=self.config,
+            target=target,
+            draft=format_draft(self.config.base.train.draft),
+            rates=tuple(self.rates),
+            trainings=tuple(self.trainings),
+            cells=cells,
+            changes=changes,
+            notes=(*notes, *self._notes()),
+            log_file=log_file,
+        )
+        return report.model_copy(update={"headline": _headline(report)})
+
+    def _notes(self) -> Iterator[str]:
+        for trial in self.rates:
+            if trial.error is not None:
+                yield f"{trial.loss}, learning rate {trial.learning_rate:g}: {trial.error}"
+        for one in self.trainings:
+            if one.error is not None:
+                yield f"{one.loss}, seed {one.seed}: {one.error}"
+            elif one.state == "rejected":
+                yield (
+                    f"{one.loss}, seed {one.seed}: rejected, realised acceptance is not what "
+                    "training says; its figures are in the tables all the same"
+                )
+
+
+def _headline(report: LossReport) -> str:
+    """What the intervals decide against the first loss, in one sentence."""
+    base = report.config.losses[0]
+    decided = [
+        f"{each.loss} {each.accepted.estimate:+.1%} ({each.shape}, T={each.temperature:g})"
+        for each in report.changes_against(base)
+        if each.accepted is not None and (each.accepted.low > 0.0 or each.accepted.high < 0.0)
+    ]
+    told = ", ".join(decided) or "no loss is told apart from it"
+    num = len(report.trainings)
+    return f"{num} trainings of {report.draft}; accepted tokens per step against {base}: {told}"

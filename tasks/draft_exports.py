@@ -1,0 +1,127 @@
+"""A stored checkpoint of a draft, written for other programs with what was measured of it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from db.store import Store
+from db.training import DraftCheckpoint
+from specdec_core.config.settings import Settings
+from specdec_core.drafts.specs import Provenance
+from specdec_core.errors import ConfigError
+from specdec_core.export.card import CardFigure
+from tasks.draft_report import DraftCell, DraftEvaluation
+from tasks.runtime import LogLine
+
+logger = logging.getLogger(__name__)
+
+
+def export_draft(
+    checkpoint: DraftCheckpoint, folder: Path, settings: Settings, log: LogLine = logger.info
+) -> tuple[Path, ...]:
+    """Write a checkpoint in every layout of its kind below `folder`.
+
+    An independent model becomes an assistant model of `transformers`; an EAGLE head is written
+    under the names of two serving engines. No engine has a layout of Medusa heads that they fit:
+    nothing is written for them. What is there already is left as it is.
+
+    Args:
+        checkpoint: What to write.
+        folder: Where its layouts are.
+        settings: Where models and the store are.
+        log: Takes lines for the user.
+
+    Returns:
+        The folders of its layouts.
+
+    Raises:
+        ConfigError: if the files are not those of the checkpoint any more, or cannot be written in
+            a layout.
+        ExportError: if realised acceptance was not what training expects, or what was written
+            computes something else.
+    """
+    from specdec_core.export.assistant import export_assistant, verify_assistant
+    from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
+    from specdec_core.export.eagle_names import LAYOUTS
+    from specdec_core.models.reference import resolve_model
+
+    evaluation = _evaluation(checkpoint, settings)
+    figures = [] if evaluation is None else card_figures(evaluation)
+    if evaluation is not None:
+        evaluation.require_agreement()
+    source = Path(checkpoint.folder)
+    target = resolve_model(checkpoint.target, settings.cache_dir, log)
+    if target.identity != checkpoint.target_identity:
+        raise ConfigError(
+            f"checkpoint {checkpoint.id} is of target {checkpoint.target_identity[:12]}.., but "
+            f"{checkpoint.target} has {target.identity[:12]}.. here: get the files it was made for"
+        )
+    notes = _notes(checkpoint, evaluation)
+    if checkpoint.draft_kind == "medusa":
+        log("Medusa heads have no layout of other programs: not exported")
+        return ()
+    if checkpoint.draft_kind == "eagle":
+        folders = {layout: folder / layout for layout in LAYOUTS}
+        for layout, place in folders.items():
+            if place.exists():
+                verify_eagle(place)
+                continue
+            export_eagle(source, target, layout, place, figures=figures, notes=notes)
+            log(f"EAGLE head under the names of {layout}: {place}")
+        return tuple(folders.values())
+    place = folder / "transformers"
+    if place.exists():
+        verify_assistant(place)
+        return (place,)
+    draft = resolve_model(f"path:{source}", settings.cache_dir, log)
+    origin = Provenance(
+        template_hash=checkpoint.template_hash,
+        data_hash=checkpoint.data_hash,
+        training={"loss": checkpoint.loss, "seed": checkpoint.seed, "draft": checkpoint.draft},
+    )
+    export_assistant(draft, target, place, provenance=origin, figures=figures, notes=notes)
+    log(f"assistant model: {place}")
+    return (place,)
+
+
+def card_figures(evaluation: DraftEvaluation) -> list[CardFigure]:
+    """Return what was measured of a draft as rows of a model card."""
+    return [
+        figure for cell in evaluation.cells if cell.figures is not None for figure in _rows(cell)
+    ]
+
+
+def _rows(cell: DraftCell) -> list[CardFigure]:
+    assert cell.figures is not None
+    where = f"{cell.domain}, {cell.shape}, temperature {cell.temperature:g}"
+    rows = []
+    if cell.mean_accepted_tokens is not None:
+        tokens = CardFigure(
+            f"{where}: tokens per step", "1", f"{cell.mean_accepted_tokens:.3f}", ""
+        )
+        rows.append(tokens)
+    speedup = cell.speedup
+    if speedup is not None:
+        rate = f"{cell.figures.tokens_per_s:.1f}"
+        change = f"x{speedup.estimate:.3f} [{speedup.low:.3f}, {speedup.high:.3f}]"
+        rows.append(CardFigure(f"{where}: tokens per second", "", rate, change))
+    return rows
+
+
+def _evaluation(checkpoint: DraftCheckpoint, settings: Settings) -> DraftEvaluation | None:
+    with Store.open(settings.resolved_database_url) as store:
+        stored = store.checkpoints.evaluation(checkpoint.content_hash)
+    return DraftEvaluation.model_validate(stored) if stored else None
+
+
+def _notes(checkpoint: DraftCheckpoint, evaluation: DraftEvaluation | None) -> list[str]:
+    notes = [f"Trained with {checkpoint.loss}, seed {checkpoint.seed}: {checkpoint.reason or '-'}."]
+    if evaluation is not None and evaluation.cells:
+        config = evaluation.config
+        notes.append(
+            f"Measured at batch 1 on {config.num_items} prompts per domain, outputs of at most "
+            f"{config.max_new_tokens} tokens, paired with plain decoding; all verification rules "
+            "leave the target's output or its distribution as it is."
+        )
+    return notes

@@ -1,0 +1,283 @@
+"""The stages of one training run, each skipped where its content key is done."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from db.schemas import RunRecord
+from db.store import Store
+from db.training import DraftCheckpoint, TrainingPoint, TrainingRecord
+from specdec_core.config.settings import Settings
+from specdec_core.config.training_run import TrainingRunConfig
+from specdec_core.errors import SearchCancelledError
+from specdec_core.training.manifest import DataManifest
+from specdec_core.training.outcome import TrainingOutcome
+from tasks.draft_data import DataProgress
+from tasks.draft_records import checkpoint_of, parent_of, training_record
+from tasks.draft_report import DraftEvaluation
+from tasks.draft_stages import Stages
+from tasks.jobs import StopCheck
+from tasks.pool import PoolFactory
+from tasks.report import OnProgress, Progress
+from tasks.runtime import LogLine, patient_lock, resolve_device
+from tasks.sinks import Tracker
+from tasks.training_curve import TrainingCurve, validation_lines
+from tasks.training_keys import evaluation_key, folder_hash, training_key
+from tasks.training_mirror import curve_points
+from tasks.training_report import (
+    DataSummary,
+    Stage,
+    TrainingReport,
+    headline,
+    judge,
+    realised_of,
+)
+from tasks.training_sweep import SweepOutcome, TrainingSweep
+
+_KEY_CHARACTERS = 16
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One run in progress."""
+
+    config: TrainingRunConfig
+    settings: Settings
+    store: Store
+    start_pool: PoolFactory
+    run: RunRecord
+    tracker: Tracker
+    evaluation_tracker: Tracker | None
+    log: LogLine
+    progress: OnProgress
+    should_stop: StopCheck
+    is_inline: bool
+    stages: Stages
+    asked: TrainingRunConfig = field(init=False)
+    skipped: list[Stage] = field(default_factory=list)
+    seconds: dict[Stage, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.asked = self.config
+
+    def report(self, log_file: str) -> TrainingReport:
+        """Do what is not done yet, and say what came of it."""
+        with self._timed("data"):
+            folder, manifest = self._make_data()
+        with self._timed("sweep"):
+            sweep = self._sweep(folder, manifest)
+        with self._timed("training"):
+            training, checkpoint = self._train(folder, manifest)
+        evaluation: DraftEvaluation | None = None
+        if self.config.evaluate:
+            with self._timed("evaluation"):
+                checkpoint, evaluation = self._evaluate(checkpoint)
+        if self.config.export:
+            with self._timed("export"):
+                checkpoint = self._export(checkpoint)
+        outcome = TrainingOutcome.model_validate(training.outcome)
+        return TrainingReport(
+            run_id=self.run.id,
+            headline=headline(training.draft, training.loss, outcome, checkpoint),
+            config=self.asked,
+            target=training.target,
+            target_identity=training.target_identity,
+            draft=training.draft,
+            losses=training.loss,
+            data=DataSummary.of(folder, manifest),
+            training_key=training.key,
+            outcome=outcome,
+            curve=training.curve,
+            sweep=sweep.model_dump(mode="json") if sweep else None,
+            checkpoint=checkpoint,
+            evaluation=evaluation,
+            skipped=tuple(self.skipped),
+            stage_s=self.seconds,
+            hardware=training.hardware,
+            log_file=log_file,
+        )
+
+    @contextlib.contextmanager
+    def _timed(self, stage: Stage) -> Iterator[None]:
+        if self.should_stop():
+            raise SearchCancelledError(f"told to stop before stage {stage!r}")
+        started = time.monotonic()
+        yield
+        self.seconds[stage] = round(time.monotonic() - started, 3)
+
+    def _skip(self, stage: Stage, text: str) -> None:
+        self.skipped.append(stage)
+        self.log(f"{stage} is done already: {text}")
+
+    def _make_data(self) -> tuple[Path, DataManifest]:
+        num_told = 0
+
+        def tell(event: DataProgress) -> None:
+            nonlocal num_told
+            num_told += 1
+            text = f"shards, {event.tokens_per_s:.0f} tokens/s"
+            self.progress(
+                Progress(stage="data", done=event.num_done, total=event.num_shards, text=text)
+            )
+
+        folder, manifest = self.stages.make_data(
+            self.config.train.data,
+            self.settings,
+            is_inline=self.is_inline,
+            log=self.log,
+            progress=tell,
+            should_stop=self.should_stop,
+        )
+        if not num_told:
+            self._skip("data", f"{_samples(manifest)} in {folder}")
+        return folder, manifest
+
+    def _sweep(self, data_folder: Path, manifest: DataManifest) -> SweepOutcome | None:
+        """Seek learning rate and loss weight, and train with them from here on."""
+        config = self.config
+        if not config.sweep_trials:
+            return None
+        sweep = TrainingSweep(
+            learning_rates=config.sweep_rates,
+            loss_weights=config.sweep_weights,
+            num_trials=config.sweep_trials,
+            num_epochs=config.sweep_epochs,
+            seed=config.train.seed,
+        )
+        key = training_key(config.train, manifest, self.settings)[:_KEY_CHARACTERS]
+        found = self.stages.sweep(
+            config.train,
+            sweep,
+            self.settings,
+            data_folder,
+            self.settings.home_dir / "trainings" / f"sweep-{key}",
+            is_inline=self.is_inline,
+            log=self.log,
+            should_stop=self.should_stop,
+        )
+        self.log(f"learning rate {found.config.learning_rate:g}, loss {found.config.loss}")
+        self.config = config.model_copy(update={"train": found.config})
+        return found
+
+    def _train(
+        self, data_folder: Path, manifest: DataManifest
+    ) -> tuple[TrainingRecord, DraftCheckpoint]:
+        key = training_key(self.config.train, manifest, self.settings)
+        lock = self.settings.home_dir / "locks" / f"training-{key[:_KEY_CHARACTERS]}"
+        waiting = "another process trains the same draft: waiting for it"
+        with patient_lock(lock, self.should_stop, lambda: self.log(waiting)):
+            known = self.store.trainings.get(key)
+            if known is not None and known.checkpoint is not None:
+                checkpoint = self.store.checkpoints.find(known.checkpoint)
+                if checkpoint is not None and Path(checkpoint.folder).is_dir():
+                    self._skip("training", f"key {key[:12]}, run {known.run_id}")
+                    self.tracker.curve(self.run.id, curve_points(known.curve, self.run.created_at))
+                    return known, checkpoint
+                self.log(f"the files of training {key[:12]} are gone: it is done again")
+            return self._train_now(key, data_folder, manifest)
+
+    def _train_now(
+        self, key: str, data_folder: Path, manifest: DataManifest
+    ) -> tuple[TrainingRecord, DraftCheckpoint]:
+        train = self.config.train
+        folder = self.settings.home_dir / "trainings" / key[:_KEY_CHARACTERS]
+        record = training_record(key, self.run.id, train, manifest, _hardware(self.settings))
+
+        def keep(points: tuple[TrainingPoint, ...], new: tuple[TrainingPoint, ...]) -> None:
+            self.store.trainings.put(record.model_copy(update={"curve": points}))
+            self.tracker.curve(self.run.id, curve_points(new, self.run.created_at))
+            for line in validation_lines(new):
+                self.log(line)
+
+        curve = TrainingCurve(keep, self.progress)
+        curve.read(folder)
+        self.store.trainings.put(record.model_copy(update={"curve": curve.points()}), is_again=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = self.stages.train(
+            train,
+            self.settings,
+            data_folder,
+            folder,
+            is_inline=self.is_inline,
+            log=self.log,
+            progress=curve,
+            should_stop=self.should_stop,
+        )
+        curve.read(folder)
+        curve.tell()
+        content_hash = folder_hash(outcome.draft_folder)
+        done = record.model_copy(
+            update={
+                "status": "done",
+                "curve": curve.points(),
+                "outcome": outcome.model_dump(mode="json"),
+                "checkpoint": content_hash,
+                "wall_s": outcome.seconds,
+            }
+        )
+        self.store.trainings.put(done)
+        parent = parent_of(self.store, train)
+        return done, self.store.checkpoints.register(checkpoint_of(done, outcome, parent))
+
+    def _evaluate(self, checkpoint: DraftCheckpoint) -> tuple[DraftCheckpoint, DraftEvaluation]:
+        key = evaluation_key(self.config.evaluation, checkpoint.content_hash)
+        if checkpoint.evaluation_key == key:
+            self._skip("evaluation", f"key {key[:12]}, {checkpoint.state}")
+            known = self.store.checkpoints.evaluation(checkpoint.content_hash)
+            return checkpoint, DraftEvaluation.model_validate(known)
+        evaluation = self.stages.evaluate(
+            self.config.evaluation,
+            self.settings,
+            self.store,
+            self.start_pool,
+            Path(checkpoint.folder),
+            tracker=self.evaluation_tracker,
+            log=self.log,
+            progress=self.progress,
+            should_stop=self.should_stop,
+        )
+        state, reason = judge(evaluation)
+        realised = realised_of(evaluation, checkpoint.criterion, self.config.train.temperature)
+        judged = self.store.checkpoints.judge(
+            checkpoint.content_hash,
+            state=state,
+            reason=reason,
+            evaluation_key=key,
+            evaluation=evaluation.model_dump(mode="json"),
+            realised_length=realised.length if realised else None,
+            realised_acceptance=realised.by_depth if realised else (),
+        )
+        self.log(f"checkpoint {judged.id} is {state}: {reason}")
+        return judged, evaluation
+
+    def _export(self, checkpoint: DraftCheckpoint) -> DraftCheckpoint:
+        if checkpoint.state != "validated":
+            why = checkpoint.reason or "it was not evaluated"
+            self.log(f"checkpoint {checkpoint.id} is not exported: {why}")
+            return checkpoint
+        if checkpoint.exports and all(Path(each).is_dir() for each in checkpoint.exports):
+            self._skip("export", ", ".join(checkpoint.exports))
+            return checkpoint
+        folder = self.settings.home_dir / "drafts" / checkpoint.content_hash[:_KEY_CHARACTERS]
+        written = self.stages.export(checkpoint, folder, self.settings, self.log)
+        return self.store.checkpoints.note_exports(
+            checkpoint.content_hash, [str(each) for each in written]
+        )
+
+
+def _hardware(settings: Settings) -> str:
+    import torch  # slow to import, and a stored training needs none
+
+    from specdec_core.profiling.hardware import describe_hardware
+
+    device = torch.device(resolve_device(settings.device))
+    return describe_hardware(device, has_own_kernels=False)
+
+
+def _samples(manifest: DataManifest) -> str:
+    counts = manifest.counts
+    return "no counts" if counts is None else f"{counts.num_samples} samples"

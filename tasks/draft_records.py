@@ -1,0 +1,78 @@
+"""The rows of a training and of its checkpoint, from what was asked for and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from db.store import Store
+from db.training import DraftCheckpoint, TrainingRecord
+from specdec_core.config.training import ModelDraft, TrainConfig
+from specdec_core.config.training_run import format_draft, losses_of
+from specdec_core.models.reference import ModelRef
+from specdec_core.training.manifest import DataManifest
+from specdec_core.training.outcome import TrainingOutcome
+from tasks.training_keys import folder_hash
+
+
+def training_record(
+    key: str, run_id: str, train: TrainConfig, manifest: DataManifest, hardware: str
+) -> TrainingRecord:
+    """Return the row of a training that begins."""
+    return TrainingRecord(
+        key=key,
+        status="running",
+        run_id=run_id,
+        target=manifest.target,
+        target_identity=manifest.target_identity,
+        draft=format_draft(train.draft),
+        draft_kind=train.draft.kind,
+        loss=losses_of(train),
+        seed=train.seed,
+        learning_rate=train.learning_rate,
+        data_hash=manifest.key,
+        template_hash=manifest.template_hash,
+        config=train.model_dump(mode="json"),
+        hardware=hardware,
+    )
+
+
+def checkpoint_of(
+    training: TrainingRecord, outcome: TrainingOutcome, parent: str | None
+) -> DraftCheckpoint:
+    """Return the row of the best checkpoint of a finished training.
+
+    Args:
+        training: The training, its checkpoint's content hash known.
+        outcome: Of it.
+        parent: Content hash of the checkpoint that it started from.
+    """
+    assert training.checkpoint is not None
+    best = outcome.best.acceptance(outcome.criterion)
+    shared = {
+        name: getattr(training, name)
+        for name in DraftCheckpoint.model_fields
+        if name in TrainingRecord.model_fields and name != "created_at"
+    }
+    return DraftCheckpoint(
+        **shared,
+        content_hash=training.checkpoint,
+        training_key=training.key,
+        parent_hash=parent,
+        phase=outcome.best.phase,
+        step=outcome.best.step,
+        folder=str(outcome.draft_folder),
+        criterion=outcome.criterion,
+        expected_length=best.length,
+        expected_acceptance=best.by_depth,
+    )
+
+
+def parent_of(store: Store, train: TrainConfig) -> str | None:
+    """Return the content hash of the stored checkpoint that a draft is trained on from, if any."""
+    if not isinstance(train.draft, ModelDraft):
+        return None
+    reference = ModelRef.parse(train.draft.model)
+    if reference.scheme != "path":
+        return None
+    start = folder_hash(Path(reference.name))
+    return start if store.checkpoints.find(start) is not None else None

@@ -1,0 +1,75 @@
+"""What a training and an evaluation of a draft are known by: hashes of everything that counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from specdec_core.config.draft_evaluation import DraftEvaluationConfig
+from specdec_core.config.settings import Settings
+from specdec_core.config.training import ModelDraft, TrainConfig
+from specdec_core.models.reference import resolve_model
+from specdec_core.provenance import code_version, training_code_version
+from specdec_core.training.manifest import DataManifest
+from tasks.runtime import resolve_device
+
+# What changes where a training runs or when it is given up, and not what it makes; the data are
+# in the key by their own.
+_INCIDENTAL = {"data", "num_workers", "sharding", "max_failures"}
+_VERSION = 1
+
+
+def training_key(config: TrainConfig, manifest: DataManifest, settings: Settings) -> str:
+    """Return the content key of a training.
+
+    Args:
+        config: The training; data are known by their own key.
+        manifest: Of the data.
+        settings: Device, and where models are found.
+
+    Raises:
+        ConfigError: if the draft starts from a model that cannot be found.
+    """
+    start = ""
+    if isinstance(config.draft, ModelDraft):
+        start = resolve_model(config.draft.model, settings.cache_dir).identity
+    return _hash(
+        {
+            "version": _VERSION,
+            "config": config.model_dump(mode="json", exclude=_INCIDENTAL),
+            "data": manifest.key,
+            "target": manifest.target_identity,
+            "start": start,
+            "device": resolve_device(settings.device),
+            "code": training_code_version(),
+        }
+    )
+
+
+def evaluation_key(config: DraftEvaluationConfig, content_hash: str) -> str:
+    """Return the content key of an evaluation of the draft with these files."""
+    return _hash(
+        {
+            "version": _VERSION,
+            "config": config.model_dump(mode="json"),
+            "draft": content_hash,
+            # What is expected comes from the training pass.
+            "code": [code_version(), training_code_version()],
+        }
+    )
+
+
+def folder_hash(folder: Path) -> str:
+    """Return the hash of names and contents of the files below a folder; it may be elsewhere."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _hash(parts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

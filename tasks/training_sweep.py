@@ -1,0 +1,267 @@
+"""Short trainings under other learning rates and loss weights, chosen by Optuna."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+from pydantic import Field, model_validator
+
+from specdec_core.config.base import Record
+from specdec_core.config.losses import format_loss, parse_loss
+from specdec_core.config.settings import Settings
+from specdec_core.config.training import TrainConfig
+from specdec_core.errors import ConfigError, EvaluationFailedError, StoreError
+from specdec_core.randomness import derive_seed
+from specdec_core.search.storage import engine_options, try_lock, without_password
+from specdec_core.training.manifest import read_manifest
+from specdec_core.training.outcome import TrainingOutcome
+from tasks.jobs import StopCheck
+from tasks.run_files import make_folder
+from tasks.runtime import LogLine
+from tasks.training import train_draft
+
+logger = logging.getLogger(__name__)
+
+_RATE, _WEIGHT, _KEY = "learning_rate", "loss_weight", "key"
+
+Range = tuple[float, float]
+
+
+class TrainingSweep(Record):
+    """What is varied, on logarithmic scales, and how often."""
+
+    learning_rates: Range = Field((1e-5, 1e-3), description="lowest and highest peak rate")
+    loss_weights: Range | None = Field(
+        None, description="lowest and highest weight of the loss named last; None leaves it"
+    )
+    num_trials: int = Field(8, ge=1, le=1000)
+    num_epochs: int | None = Field(None, ge=1, description="of each trial; None for all")
+    seed: int = Field(0, ge=0, description="of the sampler")
+
+    @model_validator(mode="after")
+    def _ranges_rise(self) -> TrainingSweep:
+        for name in ("learning_rates", "loss_weights"):
+            found = getattr(self, name)
+            if found is not None and not 0.0 < found[0] < found[1]:
+                raise ValueError(f"{name} {found} is no range: give two rising numbers above 0")
+        return self
+
+
+class SweepTrial(Record):
+    """One short training."""
+
+    key: str = Field(description="of its configuration and data; names its folder")
+    learning_rate: float
+    loss: str
+    status: Literal["complete", "failed"]
+    accepted_tokens: float | None = Field(
+        None, description="of the best validation, by the training's criterion, without the bonus"
+    )
+    reason: str | None = None
+
+
+class SweepOutcome(Record):
+    """All trainings of a sweep in the order tried, and the configuration that did best."""
+
+    study: str
+    trials: tuple[SweepTrial, ...]
+    best: SweepTrial
+    config: TrainConfig = Field(description="the whole training with what did best")
+
+
+TrialDone = Callable[[SweepTrial, TrainingOutcome | None], None]
+
+
+def sweep_training(
+    config: TrainConfig,
+    sweep: TrainingSweep,
+    settings: Settings,
+    data_folder: Path,
+    folder: Path,
+    *,
+    is_inline: bool = False,
+    log: LogLine = lambda _line: None,
+    done: TrialDone = lambda _trial, _outcome: None,
+    should_stop: StopCheck = lambda: False,
+) -> SweepOutcome:
+    """Train short runs of `config` until there are as many trials as asked for.
+
+    The same call continues: finished trainings count, and one that was interrupted goes on from
+    its checkpoint. Trials are recorded in the Optuna storage of the settings.
+
+    Args:
+        config: The training that a rate and a weight are sought for.
+        sweep: What is varied.
+        settings: As `train_draft`, and the Optuna storage.
+        data_folder: As `train_draft`.
+        folder: Of the sweep; each trial has a folder in it, named by its key.
+        is_inline: As `train_draft`.
+        log: Takes lines for the user.
+        done: Told of every trial of this call.
+        should_stop: As `train_draft`.
+
+    Raises:
+        ConfigError: as `train_draft`; or if a weight shall vary that there is none of, or another
+            process runs this sweep.
+        EvaluationFailedError: if every trial failed.
+        SearchCancelledError: once `should_stop` is true.
+        StoreError: if the Optuna storage cannot be used.
+    """
+    _check(config, sweep)
+    data_key = read_manifest(data_folder).key
+    lock = try_lock(make_folder(folder) / ".lock")
+    if lock is None:
+        raise ConfigError(f"another process runs the sweep in {folder}: wait for it")
+    with lock:
+        name = f"training/{_key(config, data_key, sweep.model_dump(exclude={'num_trials'}))[:12]}"
+        study = _open_study(settings.resolved_optuna_url, name, sweep.seed)
+        _take_over(study)
+        while len(_finished(study)) < sweep.num_trials:
+            trial = study.ask(_distributions(sweep))
+            tried = _with(config, sweep, trial.params)
+            key = _key(tried, data_key)
+            trial.set_user_attr(_KEY, key)
+            outcome, reason = None, None
+            try:
+                outcome = train_draft(
+                    tried,
+                    settings,
+                    data_folder,
+                    folder / key[:16],
+                    is_inline=is_inline,
+                    log=log,
+                    should_stop=should_stop,
+                )
+            except EvaluationFailedError as error:
+                reason = str(error)[:1000]
+                trial.set_user_attr("reason", reason)
+                study.tell(trial, state=TrialState.FAIL)
+            else:
+                value = outcome.best.acceptance(outcome.criterion).accepted_tokens
+                study.tell(trial, value)
+            result = _trial(study.trials[trial.number], config, sweep)
+            log(f"trial {trial.number}: {_describe(result)}")
+            done(result, outcome)
+        return _outcome(study, config, sweep)
+
+
+def _check(config: TrainConfig, sweep: TrainingSweep) -> None:
+    num_terms = len(parse_loss(config.loss))
+    if sweep.loss_weights is not None and num_terms < 2:
+        raise ConfigError(
+            f"loss {config.loss!r} is one loss, whose weight would only scale the gradient: leave "
+            "loss_weights out, or give a sum such as kl+0.1eal"
+        )
+
+
+def _with(config: TrainConfig, sweep: TrainingSweep, params: dict[str, float]) -> TrainConfig:
+    """Return the training of one trial; its numbers have three digits."""
+    changes: dict[str, object] = {_RATE: float(f"{params[_RATE]:.3g}")}
+    if sweep.loss_weights is not None:
+        *others, last = parse_loss(config.loss)
+        weighted = last.model_copy(update={"weight": float(f"{params[_WEIGHT]:.3g}")})
+        changes["loss"] = format_loss((*others, weighted))
+    if sweep.num_epochs is not None:
+        changes["num_epochs"] = sweep.num_epochs
+    return TrainConfig.model_validate({**config.model_dump(), **changes})
+
+
+def _distributions(sweep: TrainingSweep) -> dict[str, BaseDistribution]:
+    found: dict[str, BaseDistribution] = {_RATE: FloatDistribution(*sweep.learning_rates, log=True)}
+    if sweep.loss_weights is not None:
+        found[_WEIGHT] = FloatDistribution(*sweep.loss_weights, log=True)
+    return found
+
+
+def _key(config: TrainConfig, data_key: str, extra: object = None) -> str:
+    document = config.model_dump(mode="json", exclude={"data"})
+    text = json.dumps([document, data_key, extra], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _open_study(url: str, name: str, seed: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=engine_options(url))
+        study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            directions=[StudyDirection.MAXIMIZE],
+            load_if_exists=True,
+        )
+        # What is drawn next follows from what is there, so that a resumed sweep does not repeat.
+        num = len(study.get_trials(deepcopy=False))
+        study.sampler = optuna.samplers.TPESampler(seed=derive_seed(seed, "sweep", num) % 2**32)
+        return study
+    except Exception as error:
+        raise StoreError(
+            f"Optuna study {name} in {without_password(url)} cannot be used ({error}): check free "
+            "disk space and SPECDEC_OPTUNA_URL"
+        ) from error
+
+
+def _take_over(study: optuna.Study) -> None:
+    """Queue again what a dead driver was at, so that its training goes on."""
+    for trial in study.get_trials(deepcopy=False):
+        if trial.state is TrialState.RUNNING:
+            study.tell(trial.number, state=TrialState.FAIL)
+            study.enqueue_trial(trial.params)
+
+
+def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """Return trials that ended by themselves; those of a dead driver have no reason."""
+    return [
+        trial
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state is TrialState.COMPLETE
+        or (trial.state is TrialState.FAIL and "reason" in trial.user_attrs)
+    ]
+
+
+def _trial(
+    found: optuna.trial.FrozenTrial, config: TrainConfig, sweep: TrainingSweep
+) -> SweepTrial:
+    tried = _with(config, sweep, found.params)
+    is_complete = found.state is TrialState.COMPLETE
+    return SweepTrial(
+        key=found.user_attrs[_KEY],
+        learning_rate=tried.learning_rate,
+        loss=tried.loss,
+        status="complete" if is_complete else "failed",
+        accepted_tokens=found.value if is_complete else None,
+        reason=found.user_attrs.get("reason"),
+    )
+
+
+def _outcome(study: optuna.Study, config: TrainConfig, sweep: TrainingSweep) -> SweepOutcome:
+    trials = tuple(_trial(found, config, sweep) for found in _finished(study))
+    complete = [trial for trial in trials if trial.accepted_tokens is not None]
+    if not complete:
+        raise EvaluationFailedError(
+            f"all {len(trials)} trials failed, the last one as {trials[-1].reason}: lower the "
+            "learning rates"
+        )
+    best = max(complete, key=lambda trial: trial.accepted_tokens or 0.0)
+    whole = {**config.model_dump(), _RATE: best.learning_rate, "loss": best.loss}
+    return SweepOutcome(
+        study=study.study_name,
+        trials=trials,
+        best=best,
+        config=TrainConfig.model_validate(whole),
+    )
+
+
+def _describe(trial: SweepTrial) -> str:
+    if trial.accepted_tokens is None:
+        return f"rate {trial.learning_rate:g}, loss {trial.loss}: failed"
+    rate = f"rate {trial.learning_rate:g}, loss {trial.loss}"
+    return f"{rate}: {trial.accepted_tokens:.3f} expected accepted tokens"

@@ -1,0 +1,58 @@
+"""The text form of losses."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from specdec_core.config.losses import LOSSES, LossConfig, LossTerm, format_loss, parse_loss
+from specdec_core.errors import ConfigError
+
+
+def pairs(text):
+    return [(term.name, term.weight) for term in parse_loss(text)]
+
+
+def test_a_sum_has_its_weights():
+    assert pairs("kl+0.1eal") == [("kl", 1.0), ("eal", 0.1)]
+    assert pairs(" 1.0wtv + .1*grpo ") == [("wtv", 1.0), ("grpo", 0.1)]
+
+
+def test_names_of_papers_stand_for_their_weights_unless_weights_are_written():
+    assert pairs("kl+tv") == [("kl", 1.0), ("window-tv", 0.1)]
+    assert pairs("kl+eal") == [("kl", 1.0), ("eal", 0.1)]
+    assert pairs("0.5lk") == [("lk-lambda", 0.5)]
+    assert pairs("kl+1eal") == [("kl", 1.0), ("eal", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kl+eel", "loss 'eel' in 'kl\\+eel' is unknown: add losses out of ce, kl"),
+        ("", "loss '' in '' is unknown"),
+        ("kl-0.1eal", "is unknown"),
+        ("0kl", "has weight 0: give one above 0"),
+        ("1001kl", "has weight 1001"),
+        ("kl+0.1kl", "loss 'kl' is named twice in 'kl\\+0.1kl': add its weights"),
+    ],
+)
+def test_what_is_not_understood(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_loss(text)
+
+
+def test_a_config_names_each_loss_once():
+    term = LossTerm(name="kl")
+    with pytest.raises(ValidationError, match=r"named twice in kl\+kl: add its weights"):
+        LossConfig(terms=(term, term))
+
+
+weights = st.floats(1e-9, 1000.0, allow_nan=False)
+names = st.lists(st.sampled_from(LOSSES), min_size=1, max_size=5, unique=True)
+
+
+@given(names=names, data=st.data())
+def test_text_reads_back(names, data):
+    drawn = [data.draw(st.one_of(st.just(1.0), st.just(0.1), weights)) for _ in names]
+    terms = tuple(LossTerm(name=n, weight=w) for n, w in zip(names, drawn, strict=True))
+    assert parse_loss(format_loss(terms)) == terms

@@ -1,0 +1,120 @@
+"""Flat parameters of a training: names, presets, comparisons, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specdec_core.config.training import TrainConfig, parse_draft
+from specdec_core.config.training_run import (
+    FLAT,
+    PRESETS,
+    LossComparisonConfig,
+    TrainingRunConfig,
+    field_of,
+    format_draft,
+    join_losses,
+    losses_of,
+    split_losses,
+    training_config,
+)
+from specdec_core.errors import ConfigError
+
+
+def run_of(preset: str | None = None, **given: Any) -> TrainingRunConfig:
+    found = training_config(preset, given)
+    assert isinstance(found, TrainingRunConfig)
+    return found
+
+
+def compared(preset: str | None = None, **given: Any) -> LossComparisonConfig:
+    found = training_config(preset, given)
+    assert isinstance(found, LossComparisonConfig)
+    return found
+
+
+def test_every_flat_name_reaches_its_field() -> None:
+    for name in FLAT:
+        record, field = field_of(name)
+        assert field in record.model_fields, name
+    found = run_of(
+        batch_size=8, data_batch_size=9, eval_seed=3, data_seed=2, seed=1, eval_num_items=4
+    )
+    assert (found.train.batch_size, found.train.data.batch_size) == (8, 9)
+    assert (found.train.seed, found.train.data.seed, found.evaluation.seed) == (1, 2, 3)
+    assert found.evaluation.num_items == 4
+
+
+def test_the_evaluation_follows_the_training() -> None:
+    found = run_of(target="hf:org/name", dtype="float32", gamma=5)
+    evaluation = found.evaluation
+    assert (evaluation.target, evaluation.dtype, evaluation.gamma) == ("hf:org/name", "float32", 5)
+
+
+def test_nothing_given_is_the_default_and_comes_back_equal() -> None:
+    found = run_of(loss=None, draft=None)
+    assert found.train == TrainConfig()
+    assert TrainingRunConfig.model_validate(found.model_dump(mode="json")) == found
+
+
+@pytest.mark.parametrize(
+    ("preset", "losses"),
+    [
+        ("kl", "kl"),
+        ("eal", "kl+0.1eal"),
+        ("wtv", "wtv"),
+        ("wtv-grpo", "wtv/wtv+0.1grpo"),
+        ("eal-grpo", "kl+0.1eal/kl+0.1eal+0.1grpo"),
+    ],
+)
+def test_presets_name_losses_of_six_epochs_in_all(preset: str, losses: str) -> None:
+    train = run_of(preset).train
+    assert losses_of(train) == losses
+    assert (train.num_epochs, train.second_epochs) == (6, 3)
+
+
+def test_several_losses_seeds_or_rates_make_a_comparison() -> None:
+    found = compared("compare-losses", losses=["kl,wtv", "wtv/wtv+.1grpo"], seeds="0,1")
+    assert found.losses == ("kl", "wtv", "wtv/wtv+0.1grpo")
+    assert found.seeds == (0, 1)
+    assert len(compared("compare-losses").losses) == len(PRESETS["compare-losses"]["losses"])
+    assert compared("wtv-grpo", seeds=[0, 1, 2]).losses == ("wtv/wtv+0.1grpo",)
+    assert compared("kl", learning_rates=["1e-4,1e-3"]).learning_rates == (1e-4, 1e-3)
+    # The loss of a preset gives way to losses that are named.
+    assert compared("wtv-grpo", losses=["kl"]).base.train.second_loss is None
+
+
+def test_a_loss_that_is_named_takes_the_place_of_both_phases_of_a_preset() -> None:
+    assert losses_of(run_of("wtv-grpo", loss="kl").train) == "kl"
+
+
+def test_losses_and_drafts_have_one_text() -> None:
+    for text in ("kl", "wtv/wtv+0.1grpo"):
+        assert join_losses(*split_losses(text)) == text
+    for text in ("pruned", "pruned:layers=0/7/15", "model:model=hf:a/b", "eagle:version=3"):
+        assert format_draft(parse_draft(text)) == text
+    assert format_draft(parse_draft("pruned:num_layers=5")) == "pruned"
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "reason"),
+    [
+        ("oak", {}, "preset 'oak' is unknown: choose one of kl, eal, wtv"),
+        (None, {"colour": 1}, "parameter 'colour' is unknown"),
+        (None, {"num_prompts": "x"}, r"train\.data\.num_prompts='x' is not valid"),
+        (None, {"eval_num_items": 0}, r"evaluation\.num_items=0 is not valid"),
+        (None, {"losses": ["kl"], "loss": "kl"}, "loss and losses are both given"),
+        (None, {"losses": "kl,kl"}, "give each once"),
+        (None, {"losses": ["a/b/c"]}, "not one or two phases"),
+        (None, {"losses": ["wtv/"]}, "not one or two phases"),
+        (None, {"losses": ["magic"]}, "loss 'magic' in 'magic' is unknown"),
+        (None, {"draft": "oak"}, "draft 'oak' is not valid"),
+        ("kl", {"seeds": [0], "sweep_trials": 3}, "leave sweep_trials out"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    preset: str | None, given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        training_config(preset, given)

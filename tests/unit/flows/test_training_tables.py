@@ -1,0 +1,142 @@
+"""Trainings and comparisons as tables, pages and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from db.store import Store
+from flows.commands.execute import execute
+from flows.commands.results import find_run
+from flows.training_tables import (
+    change_table,
+    depth_table,
+    loss_markdown,
+    loss_tables,
+    setting_table,
+    training_markdown,
+)
+from specdec_core.config.settings import Settings
+from tests.integration import store_examples
+from tests.unit.flows import training_examples as examples
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("SPECDEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def run_id() -> str:
+    with Store.open(Settings().resolved_database_url) as store:
+        return examples.seed_training(store).run_id
+
+
+def test_expected_and_realised_stand_side_by_side() -> None:
+    report = examples.training_report("r", store_examples.checkpoint("r", id=1))
+    records = depth_table(report).to_records()
+    assert records[0] == {
+        "depth": "1",
+        "expected, validation": "75.0%",
+        "expected at the steps": "75.0%",
+        "realised": "70.0%",
+        "gap": "-5.0%",
+    }
+    text = training_markdown(report)
+    for part in (
+        "expected acceptance length 1.150 before, 2.200 after 50 steps (sampling)",
+        "1.250x [1.100, 1.400]",
+        "one remark",
+    ):
+        assert part in text, part
+
+
+def test_a_comparison_reads_as_a_section() -> None:
+    report = examples.loss_report()
+    assert [name for name, _ in loss_tables(report)] == [
+        "trainings",
+        "rates",
+        "chain-t1",
+        "changes",
+        "pairs",
+    ]
+    kl, wtv = setting_table(report, "chain", 1.0).rows
+    # One seed: no deviation; one prompt: the interval is a point.
+    assert kl == ("kl", "0.500", "0.500", "0.500 [0.500, 0.500]", "0/0.5/1")
+    assert wtv[1:3] == ("1.000", "1.000")
+    (row,) = change_table(report, "kl").to_records()
+    assert row["accepted tokens"] == "+100.0% [+100.0%, +100.0%]"
+    # With the bonus token: 2 tokens a step against 1.5.
+    assert row["with bonus"] == "+33.3% [+33.3%, +33.3%]"
+    assert row["reads"] == "more"
+    text = loss_markdown(report)
+    assert "peak rate of one of 0.0001, 0.001, chosen per loss" in text
+    assert "loss is nan" in text
+
+
+def test_a_training_is_exported_without_places_of_this_machine(
+    run_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["runs", "export", run_id, "--to", str(tmp_path / "out")]) == 0
+    (document,) = (tmp_path / "out").glob("*.json")
+    found = json.loads(document.read_text())
+    assert (found["training"], found["hardware"]) == ("wtv", "test cpu, 2 threads")
+    assert found["figures"]["origin"]["data_key"] == "d" * 64
+    assert "/home/me" not in document.read_text()
+    assert {path.name for path in (tmp_path / "out").rglob("*.png")} == {"curve.png", "depth.png"}
+    capsys.readouterr()
+    assert execute(["runs", "show", run_id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "train-drafter"
+
+
+def test_a_comparison_is_exported_with_its_plots(tmp_path: Path) -> None:
+    with Store.open(Settings().resolved_database_url) as store:
+        run = store_examples.make_run(store, kind="compare-losses", name="kl wtv")
+        summary = examples.loss_report(run.id).model_dump(mode="json")
+        store.runs.update(run.id, status="completed", summary=summary)
+    assert execute(["runs", "export", run.id, "--to", str(tmp_path / "out")]) == 0
+    (page,) = (tmp_path / "out").glob("*.md")
+    assert "Paired changes against kl" in page.read_text()
+    plots = {path.name for path in (tmp_path / "out").rglob("*.png")}
+    assert plots == {"curves.png", "changes.png"}
+
+
+def test_a_flow_run_of_a_comparison_is_shown_as_one(run_id: str) -> None:
+    settings = Settings()
+    with Store.open(settings.resolved_database_url) as store:
+        whole = store_examples.make_run(store, kind="compare-losses", flow_run_id="1f")
+        store_examples.make_run(store, kind="train-drafter", flow_run_id="1f")
+    found = [find_run(settings, flow_run_id) for flow_run_id in ("1f", "0f", "2f")]
+    assert [each and each.id for each in found] == [whole.id, run_id, None]
+
+
+def test_drafts_are_listed_and_shown(run_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["drafts", "list", "--kind", "pruned", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["id"], found["run_id"], found["state"]) == (1, run_id, "validated")
+    assert execute(["drafts", "list", "--state", "rejected", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert execute(["drafts", "list"]) == 0
+    assert "2.250" in capsys.readouterr().out
+    assert execute(["drafts", "show", "1", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["evaluation"]["notes"] == ["one remark"]
+    assert [point["step"] for point in shown["curve"]] == [0, 50]
+    assert execute(["drafts", "show", "1"]) == 0
+    assert "70.0%" in capsys.readouterr().out
+    assert execute(["drafts", "show", "7"]) == 1
+    assert "there is no checkpoint 7" in capsys.readouterr().err
+
+
+def test_wrong_trainings_are_refused_as_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, reason in (
+        (["train", "oak"], "preset 'oak' is unknown"),
+        (["train", "--draft", "oak"], "draft 'oak' is not valid"),
+        (["train", "--losses", "kl,magic"], "'magic' is unknown"),
+        (["train", "--num-prompts", "many"], "num_prompts='many' is not valid"),
+    ):
+        assert execute(words) == 2
+        assert reason in capsys.readouterr().err

@@ -1,0 +1,152 @@
+"""Stored checkpoints of drafts as folders for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.cells import CellFigures
+from db.schemas import Interval
+from db.store import Store
+from db.training import DraftCheckpoint
+from specdec_core.config.draft_evaluation import DraftEvaluationConfig
+from specdec_core.config.settings import Settings
+from specdec_core.config.training import PrunedDraft
+from specdec_core.errors import ConfigError, ExportError
+from specdec_core.export.assistant import verify_assistant
+from specdec_core.export.eagle_layouts import verify_eagle
+from specdec_core.models.loading import load_target
+from specdec_core.models.reference import ResolvedModel, resolve_model
+from specdec_core.models.tiny import write_tiny_checkpoint
+from specdec_core.training.pruning import prune_target
+from tasks.draft_exports import export_draft
+from tasks.draft_report import DepthAgreement, DraftCell, DraftEvaluation
+from tests.integration import store_examples as examples
+from tests.learned_drafts import write_draft
+
+
+@pytest.fixture
+def target(tmp_path: Path, settings: Settings) -> ResolvedModel:
+    folder = write_tiny_checkpoint(tmp_path / "target", num_layers=6)
+    return resolve_model(f"path:{folder}", settings.cache_dir)
+
+
+def checkpoint(
+    store: Store, target: ResolvedModel, folder: Path, kind: str, **changes: object
+) -> DraftCheckpoint:
+    """Register what a training left in `folder`."""
+    run = examples.make_run(store)
+    store.trainings.put(examples.training(run.id))
+    fields: dict[str, Any] = {
+        "target": target.reference,
+        "target_identity": target.identity,
+        "folder": str(folder),
+        "draft_kind": kind,
+    }
+    return store.checkpoints.register(examples.checkpoint(run.id, **fields | changes))
+
+
+def evaluation(target: ResolvedModel, *, is_agreed: bool) -> DraftEvaluation:
+    """Return a report of one greedy chain: 30 of 40 steps kept a token, 1.2 times as fast."""
+    depth = DepthAgreement(
+        depth=1,
+        num_trials=40,
+        expected=0.75,
+        realised=0.75 if is_agreed else 0.25,
+        standard_error=0.0,
+        is_checked=True,
+        is_agreed=is_agreed,
+    )
+    speedup = Interval(estimate=1.2, low=1.1, high=1.3, confidence=0.95)
+    figures = CellFigures(
+        num_items=4, num_tokens=80, acceptance_length=1.75, tokens_per_s=60.0, speedup=speedup
+    )
+    cell = DraftCell(
+        domain="qa",
+        shape="chain",
+        temperature=0.0,
+        drafter="draft-model:model=path:/x",
+        run_id="r",
+        evaluation_key="k",
+        figures=figures,
+        accepted_per_step=0.75,
+        depths=(depth,),
+    )
+    return DraftEvaluation(
+        draft="/x",
+        draft_identity="d",
+        reference_identity="d",
+        target=target.reference,
+        target_identity=target.identity,
+        config=DraftEvaluationConfig(num_items=4),
+        cells=(cell,),
+    )
+
+
+def judge(store: Store, one: DraftCheckpoint, report: DraftEvaluation) -> None:
+    store.checkpoints.judge(
+        one.content_hash,
+        state="validated",
+        reason="realised acceptance is the expected one at 1 depths",
+        evaluation_key="e",
+        evaluation=report.model_dump(mode="json"),
+        realised_length=1.75,
+        realised_acceptance=(0.75,),
+    )
+
+
+def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    judge(store, one, evaluation(target, is_agreed=True))
+    (folder,) = export_draft(one, tmp_path / "out", settings)
+    done = verify_assistant(folder)
+    assert (done.provenance.template_hash, done.provenance.data_hash) == ("t" * 64, "d" * 64)
+    card = (folder / "README.md").read_text()
+    assert "| qa, chain, temperature 0: tokens per step | 1 | 1.750 |  |" in card
+    assert "x1.200 [1.100, 1.300]" in card
+    assert "Measured at batch 1 on 4 prompts per domain" in card
+    before = (folder / "README.md").stat().st_mtime_ns
+    assert export_draft(one, tmp_path / "out", settings) == (folder,)
+    assert (folder / "README.md").stat().st_mtime_ns == before
+
+
+def test_a_head_is_written_in_both_layouts_and_damage_is_noticed_when_asked_again(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    loaded = load_target(target, dtype="float32", device="cpu")
+    write_draft(tmp_path / "head", "eagle3", loaded)
+    one = checkpoint(store, target, tmp_path / "head", "eagle")
+    folders = export_draft(one, tmp_path / "out", settings)
+    assert [verify_eagle(folder).layout for folder in folders] == ["speculators", "sglang"]
+    (folders[1] / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ExportError, match=r"model\.safetensors cannot be read"):
+        export_draft(one, tmp_path / "out", settings)
+
+
+def test_a_draft_that_decodes_otherwise_than_expected_is_not_exported(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    judge(store, one, evaluation(target, is_agreed=False))
+    with pytest.raises(
+        ExportError,
+        match=r"qa, chain, temperature 0, depth 1: expected 0\.750, realised 0\.250 in 40 steps",
+    ):
+        export_draft(one, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_medusa_has_no_layout_and_another_target_is_refused(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    one = checkpoint(store, target, tmp_path / "head", "medusa")
+    assert export_draft(one, tmp_path / "out", settings) == ()
+    other = one.model_copy(update={"target_identity": "b" * 64})
+    with pytest.raises(ConfigError, match=r"is of target bbbbbbbbbbbb\.\., but path:"):
+        export_draft(other, tmp_path / "out", settings)

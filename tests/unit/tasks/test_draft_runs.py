@@ -1,0 +1,240 @@
+"""Training runs end to end on a tiny target: what is stored, skipped, mirrored and judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.store import Store
+from specdec_core.config.settings import Settings
+from specdec_core.config.training_run import TrainingRunConfig
+from specdec_core.errors import ConfigError, SearchCancelledError
+from tasks.draft_runs import run_training
+from tasks.draft_stages import Stages
+from tasks.evaluator import ModelEvaluatorFactory
+from tasks.mirrored import CurvePoint, TrackedModel
+from tasks.pool import pool_factory
+from tasks.report import Progress
+from tasks.sinks import NullTracker, Tracker
+from tasks.training import train_draft
+from tasks.training_report import TrainingReport
+from tests.draft_prompts import settings_of
+from tests.tiny_training_runs import tiny_run
+
+Run = Callable[..., TrainingReport]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the tiny target and its prompts."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_of(tmp_path)
+
+
+class Recorded(NullTracker):
+    """Keeps what a tracker is sent."""
+
+    def __init__(self) -> None:
+        self.points: list[CurvePoint] = []
+        self.models: list[TrackedModel] = []
+
+    def curve(self, run_id: str, points: Any) -> None:
+        self.points += points
+
+    def model(self, run_id: str, model: TrackedModel) -> None:
+        self.models.append(model)
+
+
+def run(
+    config: TrainingRunConfig,
+    settings: Settings,
+    store: Store,
+    *,
+    tracker: Tracker | None = None,
+    **options: Any,
+) -> TrainingReport:
+    start = pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True)
+    return run_training(config, settings, store, start, tracker=tracker, is_inline=True, **options)
+
+
+def no_work(*_given: object, **_options: object) -> Any:
+    raise AssertionError("a stage that is done was done again")
+
+
+def test_a_training_is_stored_whole_and_the_second_run_answers_at_once(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    tracker, lines, seen = Recorded(), list[str](), list[Progress]()
+    config = tiny_run(models)
+    first = run(config, settings, store, tracker=tracker, log=lines.append, progress=seen.append)
+    stored = store.runs.get(first.run_id)
+    assert stored is not None
+    assert (stored.kind, stored.status) == ("train-drafter", "completed")
+    assert TrainingReport.model_validate(stored.summary) == first
+    assert first.skipped == ()
+    assert {progress.stage for progress in seen} == {"data", "training", "cells"}
+
+    training = store.trainings.get(first.training_key)
+    assert training is not None
+    assert (training.status, training.loss, training.draft) == ("done", "wtv", "pruned:layers=0/2")
+    # 10 training samples in batches of 4: 3 steps an epoch, 2 epochs; validated every 3.
+    assert [p.step for p in training.curve if p.greedy is not None] == [0, 3, 6]
+    assert first.outcome.num_steps == 6
+    assert sorted({point.step for point in tracker.points}) == [0, 1, 2, 3, 4, 5, 6]
+    by_step = {point.step: point.metrics for point in tracker.points}
+    assert {"expected_length/greedy", "expected_acceptance_sampling/03"} <= set(by_step[3])
+    assert {"loss", "learning_rate", "tokens_per_s"} <= set(by_step[1])
+
+    checkpoint = store.checkpoints.find(first.checkpoint.content_hash)
+    assert checkpoint == first.checkpoint
+    best = first.outcome.best.sampling
+    assert (checkpoint.criterion, checkpoint.expected_length) == ("sampling", best.length)
+    assert checkpoint.data_hash == first.data.key
+    assert first.evaluation is not None
+    chain = next(cell for cell in first.evaluation.cells if cell.temperature == 1.0)
+    assert checkpoint.realised_length == pytest.approx(chain.mean_accepted_tokens)
+    assert checkpoint.state == "validated", checkpoint.reason
+    assert checkpoint.exports
+    assert all(Path(folder).is_dir() for folder in checkpoint.exports)
+    (model,) = tracker.models
+    assert (model.key, model.tags["loss"]) == (checkpoint.content_hash, "wtv")
+    assert any(line.startswith("step 3: validation loss") for line in lines)
+
+    again, lines = Recorded(), []
+    nothing = Stages(train=no_work, evaluate=no_work, export=no_work)
+    second = run(config, settings, store, tracker=again, log=lines.append, stages=nothing)
+    assert second.skipped == ("data", "training", "evaluation", "export")
+    assert [line.split(":")[0] for line in lines if "is done already" in line] == [
+        f"{stage} is done already" for stage in second.skipped
+    ]
+    same = {"run_id": "", "skipped": (), "stage_s": {}, "log_file": ""}
+    assert second.model_copy(update=same) == first.model_copy(update=same)
+    assert again.points
+    assert store.trainings.count() == store.checkpoints.count() == 1
+
+
+def test_a_killed_training_goes_on_and_its_curve_is_whole(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    num_asked = 0
+
+    def stop_in_training() -> bool:
+        nonlocal num_asked
+        found = store.trainings.list()
+        num_asked += bool(found and found[0].curve)
+        return num_asked > 2
+
+    config = tiny_run(models, evaluate=False, export=False)
+    with pytest.raises(SearchCancelledError):
+        run(config, settings, store, should_stop=stop_in_training)
+    (cancelled,) = store.runs.list()
+    (begun,) = store.trainings.list()
+    assert (cancelled.status, begun.status, begun.run_id) == ("cancelled", "running", cancelled.id)
+    report = run(config, settings, store)
+    assert report.skipped == ("data",)
+    assert (report.checkpoint.state, report.evaluation) == ("candidate", None)
+    assert [p.step for p in report.curve if p.greedy is not None] == [0, 3, 6]
+    whole = run(config, settings_of(settings.home_dir / "other"), store)
+    assert whole.training_key == report.training_key
+
+
+def test_files_that_are_gone_are_made_again(models: Path, settings: Settings, store: Store) -> None:
+    config = tiny_run(models, evaluate=False, export=False)
+    first = run(config, settings, store)
+    shutil.rmtree(settings.home_dir / "trainings")
+    second = run(config, settings, store)
+    assert second.skipped == ("data",)
+    assert Path(second.checkpoint.folder).is_dir()
+    assert second.checkpoint.content_hash == first.checkpoint.content_hash
+
+
+def test_a_draft_that_decodes_otherwise_is_rejected_and_not_exported(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    from tasks.draft_evaluation import evaluate_draft
+
+    config = tiny_run(models)
+
+    def evaluate_broken(*given: Any, **options: Any) -> Any:
+        found = evaluate_draft(*given, **options)
+        cell = found.cells[0]
+        broken = cell.depths[0].model_copy(
+            update={"expected": 0.9, "realised": 0.1, "is_checked": True, "is_agreed": False}
+        )
+        cells = (cell.model_copy(update={"depths": (broken, *cell.depths[1:])}), *found.cells[1:])
+        return found.model_copy(update={"cells": cells})
+
+    lines: list[str] = []
+    stages = Stages(evaluate=evaluate_broken, export=no_work)
+    report = run(config, settings, store, stages=stages, log=lines.append)
+    assert (report.state, report.is_good, report.checkpoint.exports) == ("rejected", False, ())
+    assert "depth 1: expected 0.900, realised 0.100" in report.checkpoint.reason
+    assert any("is not exported: accepts otherwise in decoding" in line for line in lines)
+
+
+def test_two_phases_are_one_training_and_a_further_one_has_its_parent(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    quick = {"evaluate": False, "export": False, "num_epochs": 2}
+    first = run(tiny_run(models, "wtv-grpo", **quick), settings, store)
+    assert first.losses == "wtv/wtv+0.1grpo"
+    assert {point.phase for point in first.curve} == {1, 2}
+    draft = f"model:model=path:{first.checkpoint.folder}"
+    second = run(tiny_run(models, "kl", **quick, draft=draft), settings, store)
+    assert second.checkpoint.parent_hash == first.checkpoint.content_hash
+    lineage = store.checkpoints.lineage(second.checkpoint.content_hash)
+    assert [each.id for each in lineage] == [first.checkpoint.id]
+
+
+def test_learning_rate_and_weight_can_be_sought_first(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    config = tiny_run(
+        models,
+        "eal",
+        evaluate=False,
+        export=False,
+        sweep_trials=2,
+        sweep_epochs=1,
+        sweep_rates="0.001,0.01",
+        sweep_weights="0.05,0.5",
+    )
+    report = run(config, settings, store)
+    assert report.sweep is not None
+    assert len(report.sweep["trials"]) == 2
+    training = store.trainings.get(report.training_key)
+    assert training is not None
+    assert training.learning_rate == report.sweep["best"]["learning_rate"]
+    assert training.loss == report.sweep["best"]["loss"]
+    assert report.config == config
+
+
+def test_what_cannot_work_is_refused_before_anything_is_stored(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    with pytest.raises(ConfigError, match="/nowhere"):
+        run(tiny_run(models, target="path:/nowhere"), settings, store)
+    assert store.runs.list() == []
+
+
+def test_a_training_that_fails_says_why(models: Path, settings: Settings, store: Store) -> None:
+    def fail(*given: Any, **options: Any) -> Any:
+        train_draft(*given, **options)
+        raise ConfigError("the draft does not fit")
+
+    with pytest.raises(ConfigError, match="does not fit"):
+        run(tiny_run(models), settings, store, stages=Stages(train=fail))
+    (failed,) = store.runs.list()
+    assert (failed.status, failed.error) == ("failed", "ConfigError: the draft does not fit")
+    (begun,) = store.trainings.list()
+    assert begun.status == "running"
+    assert json.dumps(begun.config)

@@ -1,0 +1,123 @@
+"""Denominators foreseen without a model, and means of sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specdec_core.config.losses import LossConfig, parse_loss
+from specdec_core.config.training import EagleDraft, MedusaDraft
+from specdec_core.drafts.building import new_trainable
+from specdec_core.models.reference import ResolvedModel, resolve_model
+from specdec_core.training.batch import TrainingBatch
+from specdec_core.training.draft import DraftOutput
+from specdec_core.training.objective import ForeseenDraft, Objective
+from specdec_core.training.target import FrozenTarget
+from tests.tiny_training import make_batch, make_samples, objective, tiny_draft
+from tests.tiny_training_data import settings_of, write_target
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResolvedModel, FrozenTarget]:
+    folder = tmp_path_factory.mktemp("target")
+    settings = settings_of(folder)
+    model = resolve_model(f"path:{write_target(folder / 'model')}", settings.cache_dir)
+    return model, FrozenTarget.load(model, dtype="float32", device="cpu", settings=settings)
+
+
+class Unforeseen:
+    """The same draft without its foresight."""
+
+    def __init__(self, draft: Any) -> None:
+        self.module, self.taps, self._draft = draft.module, draft.taps, draft
+
+    def forward(self, batch: TrainingBatch) -> DraftOutput:
+        output: DraftOutput = self._draft.forward(batch)
+        return output
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        EagleDraft(version=1),
+        EagleDraft(version=1, regression_weight=0.0),
+        EagleDraft(version=3, num_steps=3),
+        MedusaDraft(num_heads=3),
+    ],
+)
+def test_heads_foresee_what_their_passes_cover(
+    shape: EagleDraft | MedusaDraft, target: tuple[ResolvedModel, FrozenTarget]
+) -> None:
+    model, frozen = target
+    draft = new_trainable(shape, model)
+    batch = make_batch(make_samples(5), ["s000", "s003", "s004"])
+    hidden, taps = frozen.batch_states(batch.input_ids, batch.lengths, draft.taps)
+    batch = replace(batch, hidden=hidden, taps=taps)
+    goal = Objective(LossConfig(terms=parse_loss("kl+0.1eal"), gamma=3), frozen.head)
+    foreseen = goal.count(draft, [batch])
+    assert isinstance(draft, ForeseenDraft)
+    assert foreseen == goal.count(Unforeseen(draft), [batch])
+    assert foreseen["windows"] > 0
+    has_auxiliary = isinstance(shape, EagleDraft) and shape.version == 1
+    has_auxiliary = has_auxiliary and shape.regression_weight > 0  # type: ignore[union-attr]
+    assert ("auxiliary/regression" in foreseen) == has_auxiliary
+
+
+def test_counts_of_batches_add_up(tmp_path: Path) -> None:
+    draft, samples, goal = tiny_draft(tmp_path), make_samples(3), objective("kl+0.1eal")
+    parts = [make_batch(samples, [name]) for name in sorted(samples)]
+    counts = goal.count(draft, parts)
+    num_responses = [len(s.token_ids) - s.num_prompt for s in samples.values()]
+    assert counts["positions/0"] == sum(num_responses)
+    # Windows of 3 tokens in a response of n: n - 2.
+    assert counts["windows"] == sum(n - 2 for n in num_responses)
+    assert goal.count(draft, [make_batch(samples, sorted(samples))]) == counts
+
+
+def test_shares_of_parts_are_the_mean_over_all(tmp_path: Path) -> None:
+    draft, samples, goal = tiny_draft(tmp_path), make_samples(3), objective("kl+0.1eal")
+    batches = [make_batch(samples, ["s000"]), make_batch(samples, ["s001", "s002"])]
+    counts = goal.count(draft, batches)
+    sums: dict[str, float] = {}
+    total = 0.0
+    for batch in batches:
+        share, found = goal.loss(draft.forward(batch), batch, counts, reference=None, seed=(0, 0))
+        total += float(share.detach())
+        sums = {name: sums.get(name, 0.0) + value for name, value in found.items()}
+    loss, terms = goal.means(sums, counts)
+    assert loss == pytest.approx(total, abs=1e-6)
+    assert loss == pytest.approx(terms["kl"] + 0.1 * terms["eal"])
+    whole = make_batch(samples, sorted(samples))
+    alone, _ = goal.loss(draft.forward(whole), whole, counts, reference=None, seed=(0, 0))
+    assert float(alone.detach()) == pytest.approx(total, abs=1e-6)
+
+
+def test_nothing_counted_means_nothing(tmp_path: Path) -> None:
+    goal = objective()
+    assert goal.count(tiny_draft(tmp_path), []) == {}
+    assert goal.means({}, {}) == (0.0, {})
+
+
+def test_groups_follow_the_samples_and_the_step(tmp_path: Path) -> None:
+    """The same micro-batch of the same step draws the same groups, another step others."""
+    samples = make_samples(6)
+    draft, goal = tiny_draft(tmp_path), objective("grpo", grpo_groups=1, grpo_windows=2)
+    batch = make_batch(samples, sorted(samples))
+    counts = goal.count(draft, [batch])
+    output = draft.forward(batch)
+    other = tiny_draft(tmp_path, seed=5).forward(batch)
+
+    def value(step: int) -> float:
+        with torch.no_grad():
+            loss, _ = goal.loss(output, batch, counts, reference=other, seed=(0, step))
+        return float(loss)
+
+    assert value(3) == value(3)
+    assert len({value(step) for step in range(6)}) > 1
