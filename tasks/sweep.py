@@ -69,17 +69,16 @@ def plan_sweep(
     def planned(search: SearchConfig) -> Plan:
         return plan_search(search, settings, lambda *_: base.workload)
 
+    searches: list[tuple[str, SearchConfig]]
     if isinstance(config, SensitivityConfig):
-        kind, searches = (
-            SENSITIVITY,
-            [
-                (BASE, config.search),
-                *((tolerance_name(t), _at(config.search, t)) for t in config.tolerances),
-            ],
-        )
+        kind = SENSITIVITY
+        searches = [(tolerance_name(t), _at(config.search, t)) for t in config.tolerances]
+        searches.insert(0, (BASE, config.search))
     else:
-        changed = [(s, config.search.model_copy(update={"strategy": s})) for s in config.strategies]
-        kind, searches = COMPARE, changed
+        kind = COMPARE
+        searches = [
+            (s, config.search.model_copy(update={"strategy": s})) for s in config.strategies
+        ]
     plans = tuple((name, planned(one)) for name, one in searches)
     check_bound(*(plan for _, plan in plans))
     return Sweep(kind, config, plans)
