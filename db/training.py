@@ -8,11 +8,10 @@ from pydantic import AwareDatetime, Field
 
 from db.columns import utc_now
 from specdec_core.config.base import Record
+from specdec_core.config.training import Criterion, DraftKind
 
 TrainingStatus = Literal["running", "done"]
 CheckpointState = Literal["candidate", "validated", "rejected"]
-DraftKind = Literal["pruned", "model", "eagle", "medusa"]
-Criterion = Literal["greedy", "sampling"]
 
 
 class ExpectedAcceptance(Record):
@@ -99,7 +98,9 @@ class DraftCheckpoint(TrainedDraft):
         (), description="chance that a depth is accepted given that the one before was"
     )
     realised_length: float | None = Field(
-        None, description="committed tokens per verify step of a chain in the decode loop, pooled"
+        None,
+        description="accepted tokens per verify step of chains in the decode loop, pooled, and the "
+        "bonus token",
     )
     realised_acceptance: tuple[float, ...] = Field((), description="by depth, of the same steps")
     evaluation_key: str | None = Field(None, description="what its evaluation was asked")

@@ -24,6 +24,8 @@ from specdec_core.decoding.registry import DRAFTERS, make_drafter
 from specdec_core.decoding.replay import check_replayable, replay
 from specdec_core.decoding.sequence import Generation
 from specdec_core.decoding.timing import synchronizer
+from specdec_core.drafts.checkpoint import LearnedDraft
+from specdec_core.drafts.loading import DraftShelf
 from specdec_core.drafts.manifest import read_draft_manifest
 from specdec_core.errors import ConfigError
 from specdec_core.models.prefix import PrefixCache
@@ -56,6 +58,8 @@ def evaluate(
     should_stop: Callable[[], bool] | None = None,
     load_model: Callable[[str], Target] | None = None,
     states: PromptStates | None = None,
+    *,
+    load_draft: Callable[[str, bool], LearnedDraft] | None = None,
 ) -> EvaluationResult:
     """Decode and score the request's items, in the order of its ids.
 
@@ -67,6 +71,8 @@ def evaluate(
         load_model: Loads a draft model by its reference; None where no drafter needs one.
         states: What earlier evaluations of this target made of their prompts, to share; nothing
             in the result depends on it but seconds and `prompt_work`.
+        load_draft: Loads a learned drafter, see `DrafterContext`; None keeps those of this
+            evaluation alone.
 
     Raises:
         ConfigError: if target, suite, template or drafter are not what the request says.
@@ -80,7 +86,7 @@ def evaluate(
     if states is not None:
         states.begin()
     view = view_of(request, target, states)
-    run = _Run(request, view, template, rendered, should_stop, load_model)
+    run = _Run(request, view, template, rendered, should_stop, load_model, load_draft)
     samples: list[SampleResult] = []
     phases = PhaseSeconds()
     for start in range(0, len(items), request.batch_size):
@@ -121,6 +127,7 @@ class _Run:
         rendered: RenderedPrompts,
         should_stop: Callable[[], bool] | None,
         load_model: Callable[[str], Target] | None,
+        load_draft: Callable[[str, bool], LearnedDraft] | None,
     ) -> None:
         target = view.target
         self._request, self._target, self._template = request, target, template
@@ -133,7 +140,14 @@ class _Run:
             taps = DRAFTERS.needs(config).taps
             self._prefix = self._view.build_prefix(rendered.prefix_ids, taps)
         # One drafter per batch slot; what it remembers between requests is its own state scope.
-        context = DrafterContext(target, target.eos_ids, load_model, request.sampling, self._view)
+        context = DrafterContext(
+            target,
+            target.eos_ids,
+            load_model,
+            request.sampling,
+            self._view,
+            load_draft or DraftShelf(target).load,
+        )
         self._drafters = [make_drafter(config, context) for _ in rendered.ids[: request.batch_size]]
         self._replayed: Drafter | None = None
         if is_replay:

@@ -181,13 +181,13 @@ def _plan(
     draft_folder: Path,
     reference_folder: Path | None,
 ) -> _Plan:
-    from specdec_core.training.reference import draft_kind
+    from specdec_core.training.reference import draft_form
     from tasks.draft_expectation import drafter_of
 
     draft = draft_folder.expanduser().absolute()
     reference = (reference_folder or draft).expanduser().absolute()
-    kind = draft_kind(draft)
-    if draft_kind(reference) != kind:
+    kind = draft_form(draft)
+    if draft_form(reference) != kind:
         raise ConfigError(
             f"{draft} holds a draft of kind {kind!r}, but {reference} another: give the folder "
             "that training left"

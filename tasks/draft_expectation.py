@@ -23,7 +23,7 @@ from specdec_core.models.reference import ResolvedModel
 from specdec_core.records import SampleResult
 from specdec_core.training.draft import DraftOutput
 from specdec_core.training.expected import AcceptanceRule, acceptance_chances, one_sequence
-from specdec_core.training.reference import DraftKind, ReferenceDraft, load_reference
+from specdec_core.training.reference import DraftForm, ReferenceDraft, load_reference
 from specdec_core.training.target import FrozenTarget
 from tasks.draft_report import DepthAgreement
 from tasks.prepare import Workload
@@ -33,7 +33,7 @@ _STANDARD_ERRORS = 4.0
 
 
 def drafter_of(
-    kind: DraftKind, folder: Path, shape: DraftedShape, config: DraftEvaluationConfig
+    kind: DraftForm, folder: Path, shape: DraftedShape, config: DraftEvaluationConfig
 ) -> str:
     """Return the text of the drafter that a draft is evaluated as.
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from db.store import Store
 from db.training import DraftCheckpoint
 from specdec_core.config.settings import Settings
+from specdec_core.drafts.provenance_file import read_provenance
 from specdec_core.drafts.specs import Provenance
 from specdec_core.errors import ConfigError
 from specdec_core.export.card import CardFigure
 from tasks.draft_report import DraftCell, DraftEvaluation
 from tasks.runtime import LogLine
+from tasks.training_keys import folder_hash
+
+if TYPE_CHECKING:
+    from specdec_core.models.reference import ResolvedModel
 
 logger = logging.getLogger(__name__)
 
@@ -41,48 +48,95 @@ def export_draft(
         ExportError: if realised acceptance was not what training expects, or what was written
             computes something else.
     """
-    from specdec_core.export.assistant import export_assistant, verify_assistant
-    from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
-    from specdec_core.export.eagle_names import LAYOUTS
     from specdec_core.models.reference import resolve_model
 
     evaluation = _evaluation(checkpoint, settings)
-    figures = [] if evaluation is None else card_figures(evaluation)
     if evaluation is not None:
         evaluation.require_agreement()
-    source = Path(checkpoint.folder)
     target = resolve_model(checkpoint.target, settings.cache_dir, log)
     if target.identity != checkpoint.target_identity:
         raise ConfigError(
             f"checkpoint {checkpoint.id} is of target {checkpoint.target_identity[:12]}.., but "
             f"{checkpoint.target} has {target.identity[:12]}.. here: get the files it was made for"
         )
-    notes = _notes(checkpoint, evaluation)
+    told = _Told(
+        [] if evaluation is None else card_figures(evaluation), _notes(checkpoint, evaluation)
+    )
     if checkpoint.draft_kind == "medusa":
         log("Medusa heads have no layout of other programs: not exported")
         return ()
     if checkpoint.draft_kind == "eagle":
-        folders = {layout: folder / layout for layout in LAYOUTS}
-        for layout, place in folders.items():
-            if place.exists():
-                verify_eagle(place)
-                continue
-            export_eagle(source, target, layout, place, figures=figures, notes=notes)
-            log(f"EAGLE head under the names of {layout}: {place}")
-        return tuple(folders.values())
-    place = folder / "transformers"
+        return _write_eagle(checkpoint, target, folder, told, log)
+    return (_write_assistant(checkpoint, target, folder / "transformers", told, settings, log),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a model card says of the measurements."""
+
+    figures: list[CardFigure]
+    notes: list[str]
+
+
+def _write_eagle(
+    checkpoint: DraftCheckpoint, target: ResolvedModel, folder: Path, told: _Told, log: LogLine
+) -> tuple[Path, ...]:
+    from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
+    from specdec_core.export.eagle_names import LAYOUTS
+
+    folders = {layout: folder / layout for layout in LAYOUTS}
+    for layout, place in folders.items():
+        if place.exists():
+            verify_eagle(place)
+            continue
+        source = _own_files(checkpoint)
+        export_eagle(source, target, layout, place, figures=told.figures, notes=told.notes)
+        log(f"EAGLE head under the names of {layout}: {place}")
+    return tuple(folders.values())
+
+
+def _write_assistant(
+    checkpoint: DraftCheckpoint,
+    target: ResolvedModel,
+    place: Path,
+    told: _Told,
+    settings: Settings,
+    log: LogLine,
+) -> Path:
+    from specdec_core.export.assistant import export_assistant, verify_assistant
+    from specdec_core.models.reference import resolve_model
+
     if place.exists():
         verify_assistant(place)
-        return (place,)
+        return place
+    source = _own_files(checkpoint)
     draft = resolve_model(f"path:{source}", settings.cache_dir, log)
-    origin = Provenance(
+    # What training wrote says more than the store's row: the domains that the hash is of.
+    origin = read_provenance(source) or Provenance(
         template_hash=checkpoint.template_hash,
         data_hash=checkpoint.data_hash,
         training={"loss": checkpoint.loss, "seed": checkpoint.seed, "draft": checkpoint.draft},
     )
-    export_assistant(draft, target, place, provenance=origin, figures=figures, notes=notes)
+    export_assistant(
+        draft, target, place, provenance=origin, figures=told.figures, notes=told.notes
+    )
     log(f"assistant model: {place}")
-    return (place,)
+    return place
+
+
+def _own_files(checkpoint: DraftCheckpoint) -> Path:
+    """Return the folder of a checkpoint after checking that it still holds its files.
+
+    Raises:
+        ConfigError: if it does not.
+    """
+    found = folder_hash(Path(checkpoint.folder))
+    if found != checkpoint.content_hash:
+        raise ConfigError(
+            f"{checkpoint.folder} has content {found[:12]}.., but checkpoint {checkpoint.id} is "
+            f"{checkpoint.content_hash[:12]}..: bring its files back, or train it again"
+        )
+    return Path(checkpoint.folder)
 
 
 def card_figures(evaluation: DraftEvaluation) -> list[CardFigure]:

@@ -79,7 +79,7 @@ def _draft_model(draft: str, target: str, tokenizer_identity: str, settings: Set
 def _learned_draft(drafter: Eagle | Medusa, target: str, settings: Settings) -> str:
     """Return the identity of a trained drafter after checking that it belongs to the target."""
     from specdec_core.drafts.manifest import check_kind, check_target, verify_draft
-    from specdec_core.drafts.specs import TargetFacts
+    from specdec_core.drafts.specs import DraftTarget
     from specdec_core.models.architecture import read_architecture
     from specdec_core.models.reference import resolve_model
 
@@ -87,12 +87,7 @@ def _learned_draft(drafter: Eagle | Medusa, target: str, settings: Settings) -> 
     check_kind(manifest, drafter.method, drafter.model)
     resolved = resolve_model(target, settings.cache_dir, logger.info)
     arch = read_architecture(resolved.folder)[0]
-    facts = TargetFacts(
-        reference=resolved.reference,
-        identity=resolved.identity,
-        hidden_size=arch.hidden_size,
-        vocab_size=arch.vocab_size,
-    )
+    facts = DraftTarget.of(resolved.identity, arch, resolved.reference)
     check_target(manifest, facts, allows_other=drafter.other_target)
     warn_of_template(drafter.model, Path(drafter.model), target, settings)
     return manifest.identity

@@ -20,6 +20,7 @@ from tasks.draft_data_jobs import ShardRequest
 from tasks.jobs import Evaluator, Job, JobFailure, JobResult, StopCheck
 
 if TYPE_CHECKING:
+    from specdec_core.drafts.loading import DraftShelf
     from specdec_core.models.prompt_states import PromptStates
     from specdec_core.models.target import Target
 
@@ -51,6 +52,7 @@ class ModelEvaluator:
     _target: Target | None = None
     _loaded: tuple[str, DType, str, bool] | None = None
     _states: PromptStates | None = None
+    _shelf: DraftShelf | None = None
     _drafts: dict[str, Target] = field(default_factory=dict)
     _suites: dict[str, Suite] = field(default_factory=dict)
     _warm: set[tuple[str, ...]] = field(default_factory=set)
@@ -103,8 +105,11 @@ class ModelEvaluator:
             return evaluate_loss(job, target, suite, should_stop, states)
         from specdec_core.evaluation import evaluate
 
-        load_draft = partial(self._load_draft, job)
-        return evaluate(job, target, suite, should_stop, load_draft, states)
+        assert self._shelf is not None  # made with the target
+        load_model = partial(self._load_model, job)
+        return evaluate(
+            job, target, suite, should_stop, load_model, states, load_draft=self._shelf.load
+        )
 
     def _warm_up(
         self, job: EvaluationRequest, target: Target, suite: Suite, should_stop: StopCheck
@@ -117,7 +122,7 @@ class ModelEvaluator:
             self._evaluate(job.model_copy(update=one), target, suite, should_stop, None)
             self._warm.add(cell)
 
-    def _load_draft(self, job: EvaluationRequest, reference: str) -> Target:
+    def _load_model(self, job: EvaluationRequest, reference: str) -> Target:
         """Return a draft model, loaded once for as long as the target stays."""
         identity = job.drafter_data
         if identity == job.target_identity:
@@ -144,11 +149,12 @@ class ModelEvaluator:
             return self._target
         import torch
 
+        from specdec_core.drafts.loading import DraftShelf
         from specdec_core.models.loading import load_target
         from specdec_core.models.prompt_states import PromptStates
         from specdec_core.models.reference import resolve_model
 
-        self._states = self._target = None  # frees the memory of the former one first
+        self._states = self._target = self._shelf = None  # frees the memory of the former one first
         self._drafts.clear()
         self._warm.clear()
         resolved = resolve_model(job.target, self.settings.cache_dir, logger.info)
@@ -156,7 +162,7 @@ class ModelEvaluator:
         # Explicit, so that results of this process and of Ray workers take equal time.
         torch.set_num_threads(self.settings.threads)
         self._target = load_target(resolved, dtype=job.dtype, device=job.device, settings=settings)
-        self._loaded = wanted
+        self._shelf, self._loaded = DraftShelf(self._target), wanted
         if settings.prompt_states_gib:
             self._states = PromptStates(int(settings.prompt_states_gib * _GIB))
         return self._target

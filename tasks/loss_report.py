@@ -10,8 +10,8 @@ from db.schemas import Interval
 from db.training import CheckpointState, TrainingPoint
 from specdec_core.config.base import Record
 from specdec_core.config.draft_evaluation import DraftedShape
+from specdec_core.config.training import Criterion
 from specdec_core.config.training_run import LossComparisonConfig
-from specdec_core.training.outcome import Criterion
 
 LOSS_KIND = "compare-losses"
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from db.training import ExpectedAcceptance, TrainingPoint
 from specdec_core.training.outcome import Acceptance, StepMetrics, ValidationMetrics
 from tasks.report import OnProgress, Progress
-from tasks.training_files import MetricsFile
+from tasks.training_files import METRICS_FILE, MetricsFile
 
 MAX_POINTS = 200
 """Of steps; every validation has a point beside these."""
-METRICS_FILE = "metrics.jsonl"
 _STORE_INTERVAL_S = 10.0
 
 Event = StepMetrics | ValidationMetrics

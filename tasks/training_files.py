@@ -9,6 +9,9 @@ from pathlib import Path
 from specdec_core.errors import StoreError
 from specdec_core.training.outcome import StepMetrics, ValidationMetrics, parse_event
 
+METRICS_FILE = "metrics.jsonl"
+"""Its name in the folder of a training."""
+
 
 class MetricsFile:
     """Metrics as lines of JSON, each written at once.

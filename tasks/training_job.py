@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import socket
@@ -14,14 +12,14 @@ from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import ModelDraft, PrunedDraft, TrainConfig
 from specdec_core.errors import ConfigError
+from specdec_core.hashing import json_hash
 from specdec_core.training.manifest import DataManifest, read_manifest
 from specdec_core.training.outcome import MemoryEstimate
 from tasks.runtime import LogLine
+from tasks.training_files import METRICS_FILE
 
 logger = logging.getLogger(__name__)
 
-# These change where and when a training runs, and what is printed of it, but not what it does.
-_INCIDENTAL = {"data", "num_workers", "sharding", "max_failures"}
 _VERSION = 1
 
 
@@ -66,7 +64,7 @@ class TrainingJob:
     @property
     def metrics_path(self) -> Path:
         """One line per step and validation."""
-        return self.run_folder / "metrics.jsonl"
+        return self.run_folder / METRICS_FILE
 
     @property
     def messages_path(self) -> Path:
@@ -122,14 +120,12 @@ def plan_job(
     start_folder, start_identity = _make_start(
         config, settings, manifest, data_folder, run_folder, log
     )
-    document = config.model_dump(mode="json", exclude=_INCIDENTAL)
     parts = {
         "version": _VERSION,
-        "config": document,
+        "config": config.content(),
         "data": manifest.key,
         "start": start_identity,
     }
-    text = json.dumps(parts, sort_keys=True)
     # Workers may run in another folder.
     absolute = {"home": settings.home_dir, "cache": settings.cache_dir}
     return TrainingJob(
@@ -139,7 +135,7 @@ def plan_job(
         run_folder=run_folder,
         manifest=manifest,
         start_folder=start_folder,
-        identity=hashlib.sha256(text.encode()).hexdigest(),
+        identity=json_hash(parts),
         start_identity=start_identity,
         driver=(socket.gethostname(), os.getpid()),
     )
@@ -172,8 +168,8 @@ def _make_start(
         return draft.folder, draft.identity
     if not isinstance(config.draft, PrunedDraft):
         return None, ""
-    cut = f"{config.draft.model_dump_json()} {manifest.key} {config.num_validation}"
-    folder = run_folder / f"start-{hashlib.sha256(cut.encode()).hexdigest()[:8]}"
+    cut = [config.draft.model_dump(mode="json"), manifest.key, config.num_validation]
+    folder = run_folder / f"start-{json_hash(cut)[:8]}"
     if not folder.exists():
         counts = None
         if config.draft.vocab_size is not None:

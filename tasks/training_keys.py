@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import ModelDraft, TrainConfig
+from specdec_core.hashing import json_hash
 from specdec_core.models.reference import resolve_model
 from specdec_core.provenance import code_version, training_code_version
 from specdec_core.training.manifest import DataManifest
 from tasks.runtime import resolve_device
 
-# What changes where a training runs or when it is given up, and not what it makes; the data are
-# in the key by their own.
-_INCIDENTAL = {"data", "num_workers", "sharding", "max_failures"}
 _VERSION = 1
 
 
@@ -35,10 +31,10 @@ def training_key(config: TrainConfig, manifest: DataManifest, settings: Settings
     start = ""
     if isinstance(config.draft, ModelDraft):
         start = resolve_model(config.draft.model, settings.cache_dir).identity
-    return _hash(
+    return json_hash(
         {
             "version": _VERSION,
-            "config": config.model_dump(mode="json", exclude=_INCIDENTAL),
+            "config": config.content(),
             "data": manifest.key,
             "target": manifest.target_identity,
             "start": start,
@@ -50,7 +46,7 @@ def training_key(config: TrainConfig, manifest: DataManifest, settings: Settings
 
 def evaluation_key(config: DraftEvaluationConfig, content_hash: str) -> str:
     """Return the content key of an evaluation of the draft with these files."""
-    return _hash(
+    return json_hash(
         {
             "version": _VERSION,
             "config": config.model_dump(mode="json"),
@@ -69,7 +65,3 @@ def folder_hash(folder: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def _hash(parts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

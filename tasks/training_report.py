@@ -9,9 +9,10 @@ from pydantic import Field
 
 from db.training import CheckpointState, DraftCheckpoint, TrainingPoint
 from specdec_core.config.base import Record
+from specdec_core.config.training import Criterion
 from specdec_core.config.training_run import TrainingRunConfig
 from specdec_core.training.manifest import DataCounts, DataManifest
-from specdec_core.training.outcome import Criterion, TrainingOutcome
+from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_report import DraftCell, DraftEvaluation
 
 TRAINING_KIND = "train-drafter"
@@ -88,7 +89,7 @@ class TrainingReport(Record):
 class Realised(Record):
     """Chains in the decode loop, pooled over domains, as validation in training sees them."""
 
-    length: float = Field(description="committed tokens per verify step")
+    length: float = Field(description="accepted tokens per verify step, and the bonus token")
     by_depth: tuple[float, ...] = Field(description="accepted of the steps that reached a depth")
     expected: tuple[float, ...] = Field(
         description="teacher-forced chance at just these steps, by depth"

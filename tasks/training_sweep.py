@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,8 @@ from specdec_core.config.losses import format_loss, parse_loss
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import TrainConfig
 from specdec_core.errors import ConfigError, EvaluationFailedError, StoreError
+from specdec_core.hashing import json_hash
+from specdec_core.provenance import training_code_version
 from specdec_core.randomness import derive_seed
 from specdec_core.search.storage import engine_options, try_lock, without_password
 from specdec_core.training.manifest import read_manifest
@@ -59,7 +59,7 @@ class TrainingSweep(Record):
 class SweepTrial(Record):
     """One short training."""
 
-    key: str = Field(description="of its configuration and data; names its folder")
+    key: str = Field(description="of its configuration, data and code; names its folder")
     learning_rate: float
     loss: str
     status: Literal["complete", "failed"]
@@ -183,9 +183,7 @@ def _distributions(sweep: TrainingSweep) -> dict[str, BaseDistribution]:
 
 
 def _key(config: TrainConfig, data_key: str, extra: object = None) -> str:
-    document = config.model_dump(mode="json", exclude={"data"})
-    text = json.dumps([document, data_key, extra], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash([config.content(), data_key, training_code_version(), extra])
 
 
 def _open_study(url: str, name: str, seed: int) -> optuna.Study:

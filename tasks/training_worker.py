@@ -129,12 +129,13 @@ def _build(
     config, device = job.config, workers.device
     data = DraftData.open(job.data_folder)
     draft = _load_draft(job, data, device)
-    source = StoredBatches(data, _reader(job, data, draft, device), config)
+    reader = _reader(job, data, draft, device)
+    source = StoredBatches(data, reader, config)
     target = resolve_model(job.manifest.target, job.settings.cache_dir)
     head = load_head(target.folder, dtype=job.manifest.dtype, device=str(device))
     objectives = objectives_of(config, head)
     plan = TrainingPlan.of(config, source.steps_per_epoch)
-    sample = source.validation_batches(rank=0, num_workers=1)[0]
+    sample = reader.read([max(data.lengths, key=lambda name: data.lengths[name])])
     estimate = estimate_memory(
         draft,
         objectives,

@@ -19,7 +19,8 @@ from db.repositories.common import (
     require_run,
     to_record,
 )
-from db.training import CheckpointState, DraftCheckpoint, DraftKind
+from db.training import CheckpointState, DraftCheckpoint
+from specdec_core.config.training import DraftKind
 from specdec_core.errors import StoreError
 
 _ASSIGNED = {"id", "evaluation_key", "state", "reason", "exports"}
@@ -80,8 +81,8 @@ class CheckpointRepository:
             reason: Why, one sentence.
             evaluation_key: Hash of what was asked.
             evaluation: The report, whole.
-            realised_length: Committed tokens per verify step.
-            realised_acceptance: The same by draft depth.
+            realised_length: Accepted tokens per verify step, and the bonus token.
+            realised_acceptance: Share accepted by draft depth, given the depth before.
 
         Raises:
             StoreError: if the checkpoint is not stored.

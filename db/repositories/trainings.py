@@ -17,7 +17,8 @@ from db.repositories.common import (
     require_run,
     to_record,
 )
-from db.training import DraftKind, TrainingRecord, TrainingStatus
+from db.training import TrainingRecord, TrainingStatus
+from specdec_core.config.training import DraftKind
 
 
 @dataclass(frozen=True, slots=True)

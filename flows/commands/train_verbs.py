@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser
+from typing import get_args
 
 from flows.commands.options import add_flag
 from flows.commands.verbs import add_group, add_verb
+from specdec_core.config.training import DraftKind
 from specdec_core.config.training_run import (
     COMPARED,
     DRAFT_HELP,
@@ -17,7 +19,6 @@ from specdec_core.config.training_run import (
 )
 
 STATES = ("candidate", "validated", "rejected")
-KINDS = ("pruned", "model", "eagle", "medusa")
 _GROUPS = {
     "train": "draft and training",
     "data": "training data",
@@ -60,7 +61,7 @@ def _add_drafts(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     module = "flows.commands.drafts"
     listing = add_verb(drafts, "list", f"{module}:list_drafts", "checkpoints, newest first")
     listing.add_argument("--target", help="only drafts of this model reference or identity")
-    listing.add_argument("--kind", choices=KINDS)
+    listing.add_argument("--kind", choices=get_args(DraftKind))
     listing.add_argument("--loss", help="only this loss, as stored, such as kl+0.1eal")
     listing.add_argument("--state", choices=STATES)
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")

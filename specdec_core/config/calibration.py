@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 from pydantic import Field
 
 from specdec_core.config.base import Record
 from specdec_core.config.dtype import DTYPE_HELP, DType
+from specdec_core.hashing import json_hash
 
 
 class CalibrationConfig(Record):
@@ -47,5 +45,4 @@ class CalibrationRequest(Record):
     @property
     def key(self) -> str:
         """Hex SHA-256 over every field."""
-        content = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(content.encode()).hexdigest()
+        return json_hash(self.model_dump(mode="json"))

@@ -9,12 +9,9 @@ from pydantic import BeforeValidator, Field, field_validator
 from specdec_core.config.base import Record
 from specdec_core.config.benchmark import Topic
 from specdec_core.config.dtype import DTYPE_HELP
+from specdec_core.config.tree_options import split_list
 
 DraftedShape = Literal["chain", "tree"]
-
-
-def _split(value: object) -> object:
-    return value.replace(",", "/").split("/") if isinstance(value, str) else value
 
 
 class DraftEvaluationConfig(Record):
@@ -39,11 +36,11 @@ class DraftEvaluationConfig(Record):
         description="domain, domain@suite or domain@suite#category, as for a benchmark",
     )
     shapes: tuple[DraftedShape, ...] = Field(("chain", "tree"), min_length=1)
-    temperatures: Annotated[tuple[float, ...], BeforeValidator(_split)] = Field(
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(split_list)] = Field(
         (0.0, 0.5, 1.0), min_length=1, description="0 takes the likeliest token"
     )
     gamma: int = Field(7, ge=1, le=64, description="tokens of a chain")
-    branching: Annotated[tuple[int, ...], BeforeValidator(_split)] = Field(
+    branching: Annotated[tuple[int, ...], BeforeValidator(split_list)] = Field(
         (4, 3, 2, 1, 1, 1, 1), min_length=1, max_length=64, description="children per depth"
     )
     num_nodes: int = Field(128, ge=1, le=1024, description="most draft nodes of a tree")

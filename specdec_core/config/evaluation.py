@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +11,7 @@ from specdec_core.config.drafters import DrafterConfig
 from specdec_core.config.dtype import DType
 from specdec_core.config.sampling import Sampling
 from specdec_core.config.settings import KernelChoice
+from specdec_core.hashing import json_hash
 
 # Fields that say where things are found, not what they are: another folder must give the same key.
 _LOCATION_FIELDS = {"target", "suite", "device"}
@@ -82,6 +81,4 @@ class EvaluationRequest(Record):
             del content["prefill"]
         for name in self.drafter.places:
             del content["drafter"][name]
-        return hashlib.sha256(
-            json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        return json_hash(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field_validator
 
@@ -12,6 +12,9 @@ from specdec_core.config.losses import format_loss, parse_loss
 from specdec_core.errors import ConfigError
 
 Precision = Literal["float32", "bfloat16"]
+DraftKind = Literal["pruned", "model", "eagle", "medusa"]
+Criterion = Literal["greedy", "sampling"]
+"""Acceptance of the likeliest token, or of a drawn one."""
 
 
 def _number(value: object) -> object:
@@ -72,6 +75,8 @@ DraftShape = Annotated[
     PrunedDraft | ModelDraft | EagleDraft | MedusaDraft, Field(discriminator="kind")
 ]
 _SHAPE: TypeAdapter[DraftShape] = TypeAdapter(DraftShape)
+# What changes where a training runs or when it is given up, and not what it makes.
+_INCIDENTAL = {"num_workers", "sharding", "max_failures"}
 
 
 class TrainConfig(Record):
@@ -100,7 +105,7 @@ class TrainConfig(Record):
     precision: Precision = Field("bfloat16", description="autocast; master weights are float32")
     num_validation: int = Field(64, ge=2, description="prompts held out for validation")
     validate_every: int = Field(50, ge=1, description="steps between validations and checkpoints")
-    select_by: Literal["auto", "greedy", "sampling"] = Field(
+    select_by: Criterion | Literal["auto"] = Field(
         "auto",
         description="expected acceptance that chooses the best checkpoint; auto is that of "
         "sampling for losses with tv, wtv or lk, else the greedy one",
@@ -117,6 +122,10 @@ class TrainConfig(Record):
     def _canonical_loss(cls, text: str | None) -> str | None:
         return format_loss(parse_loss(text)) if text is not None else None
 
+    def content(self) -> dict[str, Any]:
+        """Return what decides the result, for content keys; data have a key of their own."""
+        return self.model_dump(mode="json", exclude={"data", *_INCIDENTAL})
+
 
 def parse_draft(text: str) -> DraftShape:
     """Return the draft written as ``kind`` or ``kind:option=value,option=value``.
@@ -131,5 +140,5 @@ def parse_draft(text: str) -> DraftShape:
     except ValidationError as error:
         problems = "; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors())
         raise ConfigError(
-            f"draft {text!r} is not valid: {problems}; kinds are pruned, model, eagle, medusa"
+            f"draft {text!r} is not valid: {problems}; kinds are {', '.join(get_args(DraftKind))}"
         ) from error

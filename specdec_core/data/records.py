@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from specdec_core.errors import DataError
+from specdec_core.hashing import json_hash
 
 DOMAINS = ("translation", "summarization", "qa", "rag", "mmlu", "math", "code", "chat")
 METRICS = ("bleu", "rougeL", "f1", "accuracy", "exact_match", "pass@1")
@@ -141,6 +140,4 @@ class Suite:
 
 def content_hash(items: Iterable[SuiteItem]) -> str:
     """Hex SHA-256 over the items as canonical JSON, sorted by id; paths take no part in it."""
-    rows = [asdict(item) for item in sorted(items, key=lambda item: item.id)]
-    text = json.dumps(rows, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash([asdict(item) for item in sorted(items, key=lambda item: item.id)])

@@ -7,8 +7,6 @@ asked; later turns would need earlier answers, and these must be the same for ev
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +15,7 @@ from typing import Any, Literal, Protocol
 from specdec_core.data.records import SuiteItem
 from specdec_core.data.shots import BASE_FORMATS, BASE_HEADERS
 from specdec_core.errors import ConfigError
+from specdec_core.hashing import json_hash
 from specdec_core.records import ModelKind
 
 ExtractionRule = Literal["text", "number", "letter", "code"]
@@ -77,9 +76,7 @@ class Template:
     def hash(self) -> str:
         """Hex SHA-256 over everything that determines the prompt and the reading of answers."""
         content = {**asdict(self), "chat_variables": dict(_CHAT_VARIABLES), "revision": _REVISION}
-        return hashlib.sha256(
-            json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        return json_hash(content)
 
     def item_text(self, prompt: str) -> str:
         """Return the text of one item without the header."""

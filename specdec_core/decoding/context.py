@@ -27,8 +27,8 @@ class DrafterContext:
         load_model: Returns another model by its reference, loaded once per process.
         sampling: How the decode chooses tokens, for drafters that draw their candidates alike.
         view: The (sparse) view of the target that verifies; None where none is known.
-        load_draft: Returns a learned drafter for the target by its folder, ready for decoding;
-            None reads it from there.
+        load_draft: Returns a learned drafter for the target, ready for decoding, by its folder
+            and whether it may be of another target of the same sizes; see `drafts.loading`.
     """
 
     target: Target | None = None
@@ -36,7 +36,7 @@ class DrafterContext:
     load_model: Callable[[str], Target] | None = None
     sampling: Sampling = field(default_factory=Sampling)
     view: TargetView | None = None
-    load_draft: Callable[[str], LearnedDraft] | None = None
+    load_draft: Callable[[str, bool], LearnedDraft] | None = None
 
     def require_target(self, method: str) -> Target:
         """Return the loaded model whose view verifies.
@@ -60,15 +60,15 @@ class DrafterContext:
             allows_other: Whether it may have been trained for another target of the same sizes.
 
         Raises:
-            ConfigError: if there is no target, the checkpoint cannot be used, or it was trained
-                for another target.
+            ConfigError: if this context cannot load any, the checkpoint cannot be used, or it was
+                trained for another target.
         """
-        from specdec_core.drafts.loading import draft_for
-
-        target = self.require_target(method)
-        if self.load_draft is not None:
-            return self.load_draft(folder)
-        return draft_for(folder, target, allows_other=allows_other)
+        if self.load_draft is None:
+            raise ConfigError(
+                f"drafter {method!r} drafts with what training left in {folder!r}, but nothing "
+                "here loads it: pass a DrafterContext with load_draft"
+            )
+        return self.load_draft(folder, allows_other)
 
     def require_view(self, method: str) -> TargetView:
         """Return the view that verifies.

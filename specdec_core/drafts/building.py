@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from specdec_core.drafts.checkpoint import new_module
 from specdec_core.drafts.eagle_training import EagleModule, EagleTraining, TrainableEagle
 from specdec_core.drafts.initial import initialise
 from specdec_core.drafts.medusa import MedusaHeads
-from specdec_core.drafts.specs import DraftSpec, EagleSpec, MedusaSpec, Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftSpec, DraftTarget, EagleSpec, MedusaSpec, Provenance
 from specdec_core.drafts.trainable import FrozenEnds, MedusaModule, TrainableMedusa
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
@@ -82,16 +84,9 @@ def new_trainable(
     arch, config = read_architecture(model.folder)
     spec = spec_of(shape, arch, vocabulary)
     place, kind = torch_device(device), torch_dtype(dtype)
-    head = load_head(model.folder, dtype=dtype, device=device)
-    embedding = load_embedding(model.folder, dtype=dtype, device=device)
-    ends = FrozenEnds(embedding, torch.tensor(arch.embed_scale).to(kind).item(), head)
+    ends = load_ends(model.folder, dtype=dtype, device=device)
     rotary = RotaryTable(arch, config, kind, place)
-    facts = TargetFacts(
-        reference=model.reference,
-        identity=model.identity,
-        hidden_size=arch.hidden_size,
-        vocab_size=arch.vocab_size,
-    )
+    facts = DraftTarget.of(model.identity, arch, model.reference)
     return make_trainable(
         shape,
         spec,
@@ -104,12 +99,23 @@ def new_trainable(
     )
 
 
+def load_ends(folder: Path, *, dtype: str, device: str) -> FrozenEnds:
+    """Return embedding and head of the target in `folder`, in the type `dtype`.
+
+    Raises:
+        ConfigError: if it lacks one.
+    """
+    scale = torch.tensor(read_architecture(folder)[0].embed_scale).to(torch_dtype(dtype)).item()
+    head = load_head(folder, dtype=dtype, device=device)
+    return FrozenEnds(load_embedding(folder, dtype=dtype, device=device), scale, head)
+
+
 def make_trainable(
     shape: EagleDraft | MedusaDraft,
     spec: DraftSpec,
     ends: FrozenEnds,
     rotary: RotaryTable,
-    target: TargetFacts,
+    target: DraftTarget,
     *,
     seed: int,
     vocabulary: DraftVocabulary | None,

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from specdec_core.drafts.eagle import EagleHead
 from specdec_core.drafts.manifest import MANIFEST, WEIGHTS, read_draft_manifest, verify_draft
 from specdec_core.drafts.medusa import MedusaHeads
-from specdec_core.drafts.specs import DraftManifest, DraftSpec, EagleSpec, Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftManifest, DraftSpec, DraftTarget, EagleSpec, Provenance
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
-from specdec_core.models.files import file_sha256
+from specdec_core.models.files import file_sha256, write_whole
 
 _TARGET_IDS = "target_ids"
 
@@ -33,7 +33,7 @@ class LearnedDraft:
 
     module: EagleHead | MedusaHeads
     vocabulary: DraftVocabulary | None
-    target: TargetFacts
+    target: DraftTarget
 
     @property
     def spec(self) -> EagleSpec | DraftSpec:
@@ -53,7 +53,7 @@ def save_draft(
     spec: DraftSpec,
     module: nn.Module,
     *,
-    target: TargetFacts,
+    target: DraftTarget,
     vocabulary: DraftVocabulary | None = None,
     provenance: Provenance | None = None,
 ) -> DraftManifest:
@@ -86,9 +86,7 @@ def save_draft(
         provenance=provenance or Provenance(),
         weights_hash=file_sha256(folder / WEIGHTS),
     )
-    temporary = folder / f".{MANIFEST}"
-    temporary.write_text(manifest.model_dump_json(indent=2) + "\n")
-    temporary.replace(folder / MANIFEST)
+    write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
     return manifest
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from specdec_core.drafts.checkpoint import save_draft
 from specdec_core.drafts.eagle import EagleHead, unrolled_mix
-from specdec_core.drafts.specs import Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftTarget, Provenance
 from specdec_core.drafts.trainable import FrozenEnds, rows_with_token
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
@@ -188,7 +188,7 @@ class TrainableEagle:
     Version 1 reads `TrainingBatch.hidden`, version 3 `TrainingBatch.taps`.
     """
 
-    def __init__(self, module: EagleModule, target: TargetFacts, provenance: Provenance) -> None:
+    def __init__(self, module: EagleModule, target: DraftTarget, provenance: Provenance) -> None:
         self.module: nn.Module = module
         self._eagle, self._target, self._provenance = module, target, provenance
 

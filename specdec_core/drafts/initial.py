@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from specdec_core.drafts.checkpoint import LearnedDraft, new_module
-from specdec_core.drafts.specs import DraftSpec, TargetFacts
+from specdec_core.drafts.specs import DraftSpec, DraftTarget
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.randomness import derive_seed, uniform_stream
 
@@ -39,8 +39,6 @@ def random_draft(
     arch = target.arch
     module = new_module(spec, arch.vocab_size).to(target.dtype)
     initialise(module, seed)
-    facts = TargetFacts(
-        identity=target.identity, hidden_size=arch.hidden_size, vocab_size=arch.vocab_size
-    )
+    facts = DraftTarget.of(target.identity, arch)
     moved = module.to(target.device).eval().requires_grad_(requires_grad=False)
     return LearnedDraft(moved, vocabulary, facts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec_core.drafts.checkpoint import LearnedDraft, load_draft
 from specdec_core.drafts.initial import random_draft
 from specdec_core.drafts.manifest import check_target, read_draft_manifest
-from specdec_core.drafts.specs import DraftSpec, EagleSpec, TargetFacts
+from specdec_core.drafts.specs import DraftSpec, DraftTarget, EagleSpec
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.models.linear import Storage
 from specdec_core.models.native.weights import Packer
@@ -16,34 +17,42 @@ from specdec_core.models.native.weights import Packer
 if TYPE_CHECKING:
     from specdec_core.models.target import Target
 
-# Drafters kept beside a target; a comparison alternates between a few.
+# A comparison alternates between a few.
 _MOST_KEPT = 4
 
 
-def draft_for(folder: str, target: Target, *, allows_other: bool = False) -> LearnedDraft:
-    """Return the drafter in `folder`, ready to draft for `target`.
-
-    It is loaded once per target and content; the few used last are kept with the target.
+class DraftShelf:
+    """Learned drafters of one target in memory: each is loaded once, the few used last are kept.
 
     Args:
-        folder: Of the checkpoint.
-        target: The loaded target.
-        allows_other: Whether it may have been trained for another target of the same sizes.
-
-    Raises:
-        ConfigError: if the checkpoint cannot be used, or was trained for another target.
+        target: What they draft for.
     """
-    manifest = read_draft_manifest(Path(folder))
-    check_target(manifest, facts_of(target), allows_other=allows_other)
-    kept, key = target.companions, manifest.identity
-    draft = kept.pop(key, None)
-    if not isinstance(draft, LearnedDraft):
-        loaded = load_draft(Path(folder), dtype=target.dtype, device=target.device)
-        draft = packed_for(loaded, target)
-    kept[key] = draft
-    while len(kept) > _MOST_KEPT:
-        del kept[next(iter(kept))]
-    return draft
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._kept: OrderedDict[str, LearnedDraft] = OrderedDict()
+
+    def load(self, folder: str, allows_other: bool) -> LearnedDraft:
+        """Return the drafter in `folder`, ready for decoding; the same one for the same content.
+
+        Args:
+            folder: Of the checkpoint.
+            allows_other: Whether it may have been trained for another target of the same sizes.
+
+        Raises:
+            ConfigError: if the checkpoint cannot be used, or was trained for another target.
+        """
+        target, manifest = self._target, read_draft_manifest(Path(folder))
+        facts = DraftTarget.of(target.identity, target.arch)
+        check_target(manifest, facts, allows_other=allows_other)
+        key = manifest.identity
+        if key not in self._kept:
+            loaded = load_draft(Path(folder), dtype=target.dtype, device=target.device)
+            self._kept[key] = packed_for(loaded, target)
+        self._kept.move_to_end(key)
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[key]
 
 
 def packed_for(draft: LearnedDraft, target: Target) -> LearnedDraft:
@@ -74,11 +83,3 @@ def stand_in(folder: str, target: Target) -> LearnedDraft:
         sizes = {"hidden_size": target.arch.hidden_size, "draft_vocab_size": size}
         own = spec.model_copy(update=sizes)
     return packed_for(random_draft(own, target, vocabulary=vocabulary), target)
-
-
-def facts_of(target: Target) -> TargetFacts:
-    """Return what a drafter's manifest says of such a target."""
-    arch = target.arch
-    return TargetFacts(
-        identity=target.identity, hidden_size=arch.hidden_size, vocab_size=arch.vocab_size
-    )

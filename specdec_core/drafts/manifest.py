@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from specdec_core.drafts.specs import DraftManifest, TargetFacts
+from specdec_core.drafts.specs import DraftManifest, DraftTarget
 from specdec_core.errors import ConfigError
 from specdec_core.models.files import file_sha256
 
@@ -69,7 +69,7 @@ def check_kind(manifest: DraftManifest, method: str, folder: str) -> None:
         raise ConfigError(f"{folder} holds a drafter of kind {kind!r}, not {method!r}: use {kind}")
 
 
-def check_target(manifest: DraftManifest, target: TargetFacts, *, allows_other: bool) -> None:
+def check_target(manifest: DraftManifest, target: DraftTarget, *, allows_other: bool) -> None:
     """Check that a drafter was trained for this target.
 
     Args:

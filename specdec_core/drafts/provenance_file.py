@@ -8,8 +8,11 @@ from pydantic import ValidationError
 
 from specdec_core.drafts.specs import DraftManifest, Provenance
 from specdec_core.errors import ConfigError
+from specdec_core.models.files import write_whole
 
 PROVENANCE_FILE = "specdec_training.json"
+PRUNED_FILE = "specdec_pruned.json"
+"""What a pruned draft was cut from, beside its weights."""
 
 
 def write_provenance(folder: Path, provenance: Provenance) -> None:
@@ -17,9 +20,7 @@ def write_provenance(folder: Path, provenance: Provenance) -> None:
 
     It is not part of what identifies the checkpoint. Learned drafters say it in their manifest.
     """
-    temporary = folder / f".{PROVENANCE_FILE}"
-    temporary.write_text(provenance.model_dump_json(indent=1) + "\n")
-    temporary.replace(folder / PROVENANCE_FILE)
+    write_whole(folder / PROVENANCE_FILE, provenance.model_dump_json(indent=1) + "\n")
 
 
 def read_provenance(folder: Path) -> Provenance | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from specdec_core.config.base import Record
+from specdec_core.hashing import json_hash
 
 if TYPE_CHECKING:
     from specdec_core.models.architecture import Architecture
@@ -117,13 +116,23 @@ class MedusaSpec(Record):
 DraftSpec = Annotated[EagleSpec | MedusaSpec, Field(discriminator="kind")]
 
 
-class TargetFacts(Record):
+class DraftTarget(Record):
     """The target a drafter was trained for."""
 
     reference: str = Field("", description="model reference it was found by")
     identity: str = Field(description="content hash of configuration, weights, tokenizer")
     hidden_size: int = Field(ge=1)
     vocab_size: int = Field(ge=1)
+
+    @classmethod
+    def of(cls, identity: str, arch: Architecture, reference: str = "") -> DraftTarget:
+        """Return what a drafter's manifest says of such a target."""
+        return cls(
+            reference=reference,
+            identity=identity,
+            hidden_size=arch.hidden_size,
+            vocab_size=arch.vocab_size,
+        )
 
 
 class Provenance(Record):
@@ -140,7 +149,7 @@ class DraftManifest(Record):
 
     format_version: Literal[1] = 1
     draft: DraftSpec
-    target: TargetFacts
+    target: DraftTarget
     provenance: Provenance = Field(default_factory=Provenance)
     weights_hash: str = Field(description="SHA-256 of the weight file")
 
@@ -152,8 +161,7 @@ class DraftManifest(Record):
             "target": self.target.identity,
             "weights": self.weights_hash,
         }
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json_hash(content)
 
 
 def default_taps(num_layers: int) -> tuple[int, int, int]:

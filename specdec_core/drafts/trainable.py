@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from specdec_core.drafts.checkpoint import save_draft
 from specdec_core.drafts.medusa import MedusaHeads
-from specdec_core.drafts.specs import Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftTarget, Provenance
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import DraftOutput, DraftPass, Head
@@ -95,7 +95,7 @@ class MedusaModule(nn.Module):
 class TrainableMedusa:
     """Medusa heads as the trainer knows drafts; see `TrainableDraft`."""
 
-    def __init__(self, module: MedusaModule, target: TargetFacts, provenance: Provenance) -> None:
+    def __init__(self, module: MedusaModule, target: DraftTarget, provenance: Provenance) -> None:
         self.module: nn.Module = module
         self._medusa, self._target, self._provenance = module, target, provenance
 

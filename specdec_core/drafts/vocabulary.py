@@ -62,11 +62,6 @@ class DraftVocabulary:
         order = torch.argsort(ranks, descending=True, stable=True)[:size]
         return cls(order.sort().values)
 
-    @classmethod
-    def from_offsets(cls, offsets: Tensor) -> DraftVocabulary:
-        """Return the vocabulary whose id v is the target's ``v + offsets[v]``."""
-        return cls(torch.arange(len(offsets)) + offsets.cpu())
-
     @property
     def offsets(self) -> Tensor:
         """How much larger the target's id is than the draft's, ``[V_d]``."""
@@ -94,15 +89,6 @@ class DraftVocabulary:
         moved = DraftVocabulary.__new__(DraftVocabulary)
         moved.target_ids = self.target_ids.to(device)
         return moved
-
-    def to_target(self, ids: Tensor) -> Tensor:
-        """Return the target's ids of draft ids, same shape."""
-        return self.target_ids[ids]
-
-    def to_draft(self, ids: Tensor) -> Tensor:
-        """Return the draft's ids of target ids, same shape; -1 where it has none."""
-        places = torch.searchsorted(self.target_ids, ids).clamp_(max=len(self) - 1)
-        return torch.where(self.target_ids[places] == ids, places, -1)
 
     def scatter(self, rows: Tensor, vocab_size: int) -> Tensor:
         """Return logits or log-probabilities over the target's ids, minus infinity elsewhere.

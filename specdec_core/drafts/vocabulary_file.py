@@ -13,15 +13,15 @@ from pathlib import Path
 
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
+from specdec_core.models.files import write_whole
 
 VOCABULARY_FILE = "draft_vocab.json"
 
 
 def write_vocabulary(folder: Path, vocabulary: DraftVocabulary) -> None:
     """Write `vocabulary` into the folder of a checkpoint."""
-    temporary = folder / f".{VOCABULARY_FILE}"
-    temporary.write_text(json.dumps({"target_ids": vocabulary.target_ids.tolist()}) + "\n")
-    temporary.replace(folder / VOCABULARY_FILE)
+    document = {"target_ids": vocabulary.target_ids.tolist()}
+    write_whole(folder / VOCABULARY_FILE, json.dumps(document) + "\n")
 
 
 def read_vocabulary(folder: Path, vocab_size: int) -> DraftVocabulary | None:

@@ -12,21 +12,24 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from specdec_core.config.base import Record
-from specdec_core.drafts.provenance_file import PROVENANCE_FILE, read_provenance, write_provenance
+from specdec_core.drafts.provenance_file import (
+    PROVENANCE_FILE,
+    PRUNED_FILE,
+    read_provenance,
+    write_provenance,
+)
 from specdec_core.drafts.specs import Provenance
 from specdec_core.drafts.vocabulary_file import VOCABULARY_FILE
 from specdec_core.errors import ConfigError, ExportError
-from specdec_core.export.card import CardFigure, figure_table, front_matter, licence
+from specdec_core.export.card import CardFigure, figure_table, front_matter, licence, trained_on
 from specdec_core.export.check import ExportCheck, check_export
 from specdec_core.export.checkpoint import LEGAL_FILES
-from specdec_core.export.files import hash_files, verify_files
+from specdec_core.export.files import MANIFEST_FILE, hash_files, verify_files
 from specdec_core.models.files import description_files
 from specdec_core.models.loading import load_tokenizer
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.models.tokenizers import check_same_tokenizer
 from specdec_core.skip import SkipConfig
-
-MANIFEST_FILE = "specdec_export.json"
 
 
 class AssistantExport(Record):
@@ -115,7 +118,7 @@ def verify_assistant(folder: Path) -> AssistantExport:
 
 
 def _copy(source: Path, folder: Path) -> None:
-    own = (VOCABULARY_FILE, PROVENANCE_FILE, "specdec_pruned.json")
+    own = (VOCABULARY_FILE, PROVENANCE_FILE, PRUNED_FILE)
     patterns = ("*.safetensors", "*.safetensors.index.json", *own, *LEGAL_FILES)
     found = {path for pattern in patterns for path in source.glob(pattern)}
     for path in sorted(found | set(description_files(source))):
@@ -160,8 +163,7 @@ def _card(
         "```",
         *(narrowed if is_narrowed else []),
         "",
-        f"Trained on data {origin.data_hash[:12] or 'unknown'} with chat template "
-        f"{origin.template_hash[:12] or 'unknown'}; ask the target with the same template.",
+        trained_on(origin),
         "",
         "Checked when it was written, in float32: its logits in `transformers` differ by at most "
         f"{check.largest_difference:.2g} of {check.largest_logit:.3g} from those of the engine.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from specdec_core.drafts.specs import Provenance
 from specdec_core.models.reference import ModelRef, ResolvedModel
 
 
@@ -50,6 +51,14 @@ def front_matter(model: ResolvedModel, tag: str) -> list[str]:
     ref = ModelRef.parse(model.reference)
     base = [f"base_model: {ref.name}"] if ref.scheme == "hf" else []
     return ["---", "library_name: transformers", *base, "tags:", f"- {tag}", "---", ""]
+
+
+def trained_on(origin: Provenance) -> str:
+    """Return what a draft's card says of its training texts."""
+    return (
+        f"Trained on data {origin.data_hash[:12] or 'unknown'} with chat template "
+        f"{origin.template_hash[:12] or 'unknown'}; ask the target with the same template."
+    )
 
 
 def licence(model: ResolvedModel) -> list[str]:

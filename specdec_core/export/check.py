@@ -14,6 +14,7 @@ from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ExportError
 from specdec_core.models.loading import load_target
+from specdec_core.models.quiet import no_progress_bars
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.skip import SkipConfig
 
@@ -93,9 +94,10 @@ def _library_logits(folder: Path, prompts: list[list[int]]) -> Tensor:
     """Return the same from the library's own model."""
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    with no_progress_bars():
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
     with torch.inference_mode():
         rows = [
             model(torch.tensor([ids]), use_cache=False, logits_to_keep=1).logits[:, -1]

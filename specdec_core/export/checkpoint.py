@@ -17,6 +17,7 @@ from specdec_core.config.base import Record
 from specdec_core.errors import ConfigError
 from specdec_core.export.card import CardFigure, model_card
 from specdec_core.export.check import ExportCheck, check_export
+from specdec_core.export.files import MANIFEST_FILE
 from specdec_core.models.architecture import read_architecture
 from specdec_core.models.files import description_files, weight_files
 from specdec_core.models.reference import ResolvedModel
@@ -87,7 +88,7 @@ def export_checkpoint(
             zeroed_halves=tuple(str(u) for u in skip.units if u.kind is not UnitKind.BLOCK),
             check=check_export(model, skip, written),
         )
-        (written / "specdec_export.json").write_text(exported.model_dump_json(indent=1) + "\n")
+        (written / MANIFEST_FILE).write_text(exported.model_dump_json(indent=1) + "\n")
         card = model_card(model, exported.model_dump(), figures, notes)
         (written / "README.md").write_text(card)
         written.replace(folder)

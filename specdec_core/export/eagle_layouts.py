@@ -31,11 +31,12 @@ from specdec_core.config.base import Record
 from specdec_core.drafts.checkpoint import LearnedDraft, load_draft
 from specdec_core.drafts.eagle import EagleHead
 from specdec_core.drafts.manifest import check_target, verify_draft
-from specdec_core.drafts.specs import DraftManifest, EagleSpec, Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftManifest, DraftTarget, EagleSpec, Provenance
 from specdec_core.errors import ConfigError, ExportError
-from specdec_core.export.card import CardFigure, figure_table, front_matter, licence
+from specdec_core.export.card import CardFigure, figure_table, front_matter, licence, trained_on
 from specdec_core.export.eagle_names import Layout, served_config, served_name
 from specdec_core.export.files import (
+    MANIFEST_FILE,
     TensorHash,
     hash_files,
     hash_tensor,
@@ -45,7 +46,6 @@ from specdec_core.export.files import (
 from specdec_core.models.architecture import read_architecture
 from specdec_core.models.reference import ResolvedModel
 
-MANIFEST_FILE = "specdec_export.json"
 _WEIGHTS = "model.safetensors"
 
 
@@ -90,12 +90,7 @@ def export_eagle(
         raise ConfigError(f"{folder} exists: give a folder that does not")
     manifest = verify_draft(source)
     arch, config = read_architecture(target.folder)
-    facts = TargetFacts(
-        reference=target.reference,
-        identity=target.identity,
-        hidden_size=arch.hidden_size,
-        vocab_size=arch.vocab_size,
-    )
+    facts = DraftTarget.of(target.identity, arch, target.reference)
     check_target(manifest, facts, allows_other=False)
     spec = manifest.draft
     if not isinstance(spec, EagleSpec):
@@ -193,8 +188,7 @@ def _card(
         f"names of {layout}. It was not run by a server of that project. Embedding"
         f"{' and language-model head are' if spec.version == 1 else ' is'} the target's.",
         "",
-        f"Trained on data {origin.data_hash[:12] or 'unknown'} with chat template "
-        f"{origin.template_hash[:12] or 'unknown'}; ask the target with the same template.",
+        trained_on(origin),
         "",
         *figure_table(figures, ("without", "with it")),
         *notes,

@@ -14,6 +14,9 @@ from specdec_core.config.base import Record
 from specdec_core.errors import ExportError
 from specdec_core.models.files import file_sha256
 
+MANIFEST_FILE = "specdec_export.json"
+"""What an export says of itself, beside its weights."""
+
 
 class TensorHash(Record):
     """One tensor of an export."""

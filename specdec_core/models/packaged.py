@@ -14,6 +14,7 @@ from pathlib import Path
 
 from specdec_core.errors import ConfigError
 from specdec_core.models.files import file_sha256
+from specdec_core.models.quiet import no_progress_bars
 
 _FORMAT = 1  # raised when the conversion changes, so that old caches are rebuilt
 
@@ -122,11 +123,8 @@ def _join(name: str, model: PackagedModel, sources: list[Path], destination: Pat
 def _convert(gguf: Path, destination: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
 
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
@@ -139,9 +137,6 @@ def _convert(gguf: Path, destination: Path) -> None:
             del model.config.quantization_config
         model.save_pretrained(destination)
         tokenizer.save_pretrained(destination)
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
 
 
 def _write_manifest(folder: Path) -> None:

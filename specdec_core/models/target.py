@@ -76,8 +76,6 @@ class Target:
             self.engine = Engine(arch, packer.kernels, self.rotary, self.final_norm, self.head)
         # Rounded to the model's dtype, as the checkpoint was trained with.
         self.embed_scale = torch.tensor(arch.embed_scale).to(dtype).item()
-        # What was loaded to go with these weights, by content; not used here.
-        self.companions: dict[str, object] = {}
 
     @property
     def num_layers(self) -> int:

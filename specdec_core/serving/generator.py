@@ -16,6 +16,7 @@ from specdec_core.decoding.drafter import Drafter
 from specdec_core.decoding.loop import generate
 from specdec_core.decoding.registry import make_drafter
 from specdec_core.decoding.timing import synchronizer
+from specdec_core.drafts.loading import DraftShelf
 from specdec_core.models.target import Target
 from specdec_core.models.tokenizers import decode_text
 from specdec_core.models.view import TargetView
@@ -88,6 +89,7 @@ class TextGenerator:
         load_model: Callable[[str], Target] | None = None,
     ) -> None:
         self._target, self._drafter, self._load_model = target, drafter, load_model
+        self._load_draft = DraftShelf(target).load
         self._lock = threading.Lock()
         self._drafters: OrderedDict[tuple[str, Sampling], Drafter] = OrderedDict()
 
@@ -160,7 +162,9 @@ class TextGenerator:
         key = (lease.group, sampling)
         if key not in self._drafters:
             target = self._target
-            context = DrafterContext(target, target.eos_ids, self._load_model, sampling, lease.view)
+            context = DrafterContext(
+                target, target.eos_ids, self._load_model, sampling, lease.view, self._load_draft
+            )
             self._drafters[key] = make_drafter(self._drafter, context)
         self._drafters.move_to_end(key)
         if len(self._drafters) > _MAX_DRAFTERS:

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: whole or not there, the newest two and the best are kept."""
+"""Checkpoints of a training: whole or not there, the newest two and their best are kept."""
 
 from __future__ import annotations
 
@@ -163,7 +163,10 @@ class CheckpointFolder:
 
     def _prune(self, progress: Progress) -> None:
         found = _manifests(self._folder)
-        kept = {progress.best_step, *sorted(found)[-NUM_NEWEST:]}
+        newest = sorted(found)[-NUM_NEWEST:]
+        # Where the newest is damaged the one before goes on, with what was the best then.
+        best = {found[step][1].progress.best_step for step in newest}
+        kept = {progress.best_step, *newest, *best}
         for step, (path, _) in found.items():
             if step not in kept:
                 shutil.rmtree(path, ignore_errors=True)
@@ -177,12 +180,12 @@ def check_disk(folder: Path, state_bytes: int) -> None:
         state_bytes: Size of one.
 
     Raises:
-        ConfigError: if there is too little free space for the newest, the best, one more that is
-            being written, and the draft itself.
+        ConfigError: if there is too little free space for the newest, their best, one more that
+            is being written, and the draft itself.
     """
     there = next(path for path in (folder, *folder.parents) if path.exists())
     stored = sum(path.stat().st_size for path in folder.rglob(_STATE))
-    needed = (NUM_NEWEST + 3) * state_bytes - stored
+    needed = (NUM_NEWEST + 4) * state_bytes - stored
     free = shutil.disk_usage(there).free
     if needed > free:
         raise ConfigError(

@@ -166,11 +166,6 @@ class DraftData:
         """Return tokens per sample, for `BatchPlan`."""
         return {name: self.lengths[name] for name in sample_ids}
 
-    def prompt_ids(self, sample_id: str) -> tuple[int, ...]:
-        """Return the token ids in front of a sample's first response, for decoding it again."""
-        sample = self.samples[sample_id]
-        return sample.token_ids[: sample.spans[0][0]]
-
     def token_counts(self, sample_ids: Iterable[str]) -> Tensor:
         """Return how often each id of the target occurs in these samples' responses, ``[V]``."""
         counts = np.zeros(self.manifest.vocab_size, dtype=np.int64)

@@ -11,15 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from specdec_core.drafts.provenance_file import PRUNED_FILE
 from specdec_core.drafts.vocabulary_file import read_vocabulary
 from specdec_core.errors import ConfigError
+from specdec_core.export.checkpoint import LEGAL_FILES
 from specdec_core.models.files import description_files
+from specdec_core.models.quiet import no_progress_bars
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import DraftOutput, DraftPass, Head
 from specdec_core.training.losses.counts import PassRows
 
 _LIBRARY_FILES = ("config.json", "generation_config.json")  # written anew
-_COMPANIONS = ("specdec_pruned.json", "LICENSE*", "NOTICE*", "USE_POLICY*")
+_COMPANIONS = (PRUNED_FILE, *LEGAL_FILES)
 
 
 class DraftModel:
@@ -54,9 +57,10 @@ class DraftModel:
         from transformers import AutoModelForCausalLM
 
         try:
-            module = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-            )
+            with no_progress_bars():
+                module = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+                )
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"draft {folder} cannot be loaded ({type(error).__name__}: {error}): give the "

@@ -69,7 +69,7 @@ def acceptance_chances(
     for start in range(num_prompt, num_tokens, _CHUNK):
         places = torch.arange(start, min(start + _CHUNK, num_tokens))
         target_rows = _logits(batch.hidden[0, places - 1], target_head)
-        tokens = batch.input_ids[0, places]
+        tokens = batch.input_ids[0, places].cpu()
         known: dict[tuple[int, int], list[float]] = {}  # most depths are alike
         for depth, num_children in enumerate(rule.children):
             key = min(depth, len(output.passes) - 1), num_children

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +13,8 @@ from specdec_core.config.draft_data import DataConfig
 from specdec_core.config.dtype import DType
 from specdec_core.config.settings import KernelChoice
 from specdec_core.errors import ConfigError
+from specdec_core.hashing import json_hash
+from specdec_core.models.files import write_whole
 
 FORMAT_VERSION = 1
 SHARD_PROMPTS = 64
@@ -121,8 +121,7 @@ def data_key(manifest: DataManifest) -> str:
         "seed": config["seed"] if config["temperature"] else None,
         **{name: config[name] for name in _OPTIONS},
     }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash(content)
 
 
 def shard_path(folder: Path, index: int) -> Path:
@@ -194,9 +193,7 @@ def read_manifest(folder: Path) -> DataManifest:
 
 def write_manifest(folder: Path, manifest: DataManifest) -> None:
     """Write the manifest by temporary name and rename."""
-    temporary = folder / f".{MANIFEST}.{os.getpid()}"
-    temporary.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    temporary.replace(folder / MANIFEST)
+    write_whole(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
 
 def _rebuild(folder: Path) -> str:

@@ -10,8 +10,6 @@ template puts around turns are no responses.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +17,7 @@ from typing import Any, cast
 from specdec_core.data.records import SuiteItem
 from specdec_core.data.templates import Template, Tokenizer, chat_text, get_template, render_prompts
 from specdec_core.errors import ConfigError, DataError
+from specdec_core.hashing import json_hash
 from specdec_core.records import ModelKind
 from specdec_core.training.prompts import Message, Prompt
 from specdec_core.training.spans import Span
@@ -58,8 +57,7 @@ def serving_hash(tokenizer: Tokenizer, kind: ModelKind, domains: Iterable[str]) 
         "chat_template": own,
         "templates": sorted(get_template(domain, kind).hash for domain in set(domains)),
     }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash(content)
 
 
 def ask(tokenizer: Tokenizer, kind: ModelKind, prompt: Prompt) -> Question:

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from specdec_core.config.base import Record
-
-Criterion = Literal["greedy", "sampling"]
+from specdec_core.config.training import Criterion
 
 
 class Acceptance(Record):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from specdec_core.config.losses import LossTerm, parse_loss
-from specdec_core.config.training import TrainConfig
+from specdec_core.config.training import Criterion, TrainConfig
 from specdec_core.errors import ConfigError
-from specdec_core.training.outcome import Criterion
 from specdec_core.training.schedule import learning_rate, num_warmup_steps
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +16,7 @@ from specdec_core.data.reading import near_matches, read_jsonl
 from specdec_core.data.records import DOMAIN_ALIASES
 from specdec_core.data.suites import builtin_files, data_folders, hub_rows
 from specdec_core.errors import DataError
+from specdec_core.hashing import json_hash
 from specdec_core.randomness import derive_seed, shuffling_generator
 
 POOL = "train_pool"
@@ -117,8 +116,7 @@ class Drawn:
     def content_hash(self) -> str:
         """Hex SHA-256 over what is asked, in order; where it was found takes no part."""
         rows = [prompt.model_dump(exclude={"source"}) for prompt in self.prompts]
-        text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json_hash(rows)
 
 
 def letters_of(text: str) -> str:

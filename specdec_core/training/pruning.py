@@ -11,16 +11,16 @@ score; FR-Spec (Zhao et al. 2025), section 3, for the vocabulary by frequency.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from specdec_core.config.base import Record
 from specdec_core.config.training import PrunedDraft
 from specdec_core.data.templates import chat_text
+from specdec_core.drafts.provenance_file import PRUNED_FILE
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.drafts.vocabulary_file import write_vocabulary
 from specdec_core.errors import ConfigError
@@ -85,24 +85,6 @@ def kept_layers(shape: PrunedDraft, num_layers: int) -> tuple[int, ...]:
     return tuple((2 * index * last + steps) // (2 * steps) for index in range(num))  # half up
 
 
-def count_ids(sequences: Iterable[Sequence[int]], vocab_size: int) -> Tensor:
-    """Return how often each id occurs in token sequences, ``[vocab_size]`` int64.
-
-    Raises:
-        ConfigError: if an id is outside the vocabulary.
-    """
-    counts = torch.zeros(vocab_size, dtype=torch.int64)
-    for sequence in sequences:
-        ids = torch.as_tensor(sequence, dtype=torch.int64)
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
-            raise ConfigError(
-                f"token ids {int(ids.min())} to {int(ids.max())} were to be counted, but the "
-                f"target has {vocab_size}: the responses are of another target"
-            )
-        counts += torch.bincount(ids, minlength=vocab_size)
-    return counts
-
-
 def frequent_vocabulary(counts: Tensor, size: int, model: ResolvedModel) -> DraftVocabulary:
     """Return the ids most frequent in the training responses, and those a draft cannot do without.
 
@@ -110,7 +92,7 @@ def frequent_vocabulary(counts: Tensor, size: int, model: ResolvedModel) -> Draf
     around messages.
 
     Args:
-        counts: ``[V]``, of `count_ids` over responses.
+        counts: ``[V]``, of `DraftData.token_counts`.
         size: Ids kept, those that always are included.
         model: The target.
 
@@ -168,7 +150,7 @@ def prune_target(
         write_sparse(model.folder, _without(layers, arch.num_layers), written)
         if vocabulary is not None:
             write_vocabulary(written, vocabulary)
-        (written / "specdec_pruned.json").write_text(pruned.model_dump_json(indent=1) + "\n")
+        (written / PRUNED_FILE).write_text(pruned.model_dump_json(indent=1) + "\n")
         written.replace(folder)
     return pruned
 

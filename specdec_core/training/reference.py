@@ -10,10 +10,11 @@ from typing import Literal
 
 import torch
 
+from specdec_core.drafts.building import load_ends
 from specdec_core.drafts.checkpoint import load_draft
 from specdec_core.drafts.eagle import EagleHead
 from specdec_core.drafts.eagle_training import EagleModule, EagleTraining
-from specdec_core.drafts.trainable import FrozenEnds, MedusaModule
+from specdec_core.drafts.trainable import MedusaModule
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import read_architecture
 from specdec_core.models.loading import torch_device
@@ -22,9 +23,8 @@ from specdec_core.models.rotary import RotaryTable
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import DraftOutput
 from specdec_core.training.draft_model import DraftModel
-from specdec_core.training.target import load_embedding, load_head
 
-DraftKind = Literal["model", "eagle", "medusa"]
+DraftForm = Literal["model", "eagle", "medusa"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReferenceDraft:
     exact_depths: int | None
 
 
-def draft_kind(folder: Path) -> DraftKind:
+def draft_form(folder: Path) -> DraftForm:
     """Return what the draft in `folder` is, from its configuration alone.
 
     Raises:
@@ -79,7 +79,7 @@ def load_reference(
         ConfigError: if the draft cannot be loaded.
     """
     place = torch_device(device)
-    if draft_kind(folder) == "model":
+    if draft_form(folder) == "model":
         model = DraftModel.load(folder, device=place)
         model.module.eval()
         return ReferenceDraft(model.forward, (), None)
@@ -88,12 +88,7 @@ def load_reference(
         medusa = MedusaModule(draft.module, draft.vocabulary)
         return ReferenceDraft(medusa.forward, (), draft.module.spec.num_heads)
     arch, config = read_architecture(target.folder)
-    options = {"dtype": "float32", "device": device}
-    ends = FrozenEnds(
-        load_embedding(target.folder, **options),
-        torch.tensor(arch.embed_scale).item(),
-        load_head(target.folder, **options),
-    )
+    ends = load_ends(target.folder, dtype="float32", device=device)
     spec = draft.module.spec
     module = EagleModule(
         draft.module,

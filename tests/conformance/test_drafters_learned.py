@@ -43,7 +43,7 @@ class LearnedConformance(DrafterConformance):
             target,
             sampling=sampling,
             view=scripted,  # type: ignore[arg-type]  # a double
-            load_draft=lambda _folder: scripted_draft(self.draft, view.vocab_size, self.seed),
+            load_draft=lambda *_: scripted_draft(self.draft, view.vocab_size, self.seed),
         )
         return make_drafter(self.config, context)
 

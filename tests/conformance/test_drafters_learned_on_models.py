@@ -34,7 +34,7 @@ def drafters_for(view, config, sampling=None, num=3):
         target,
         view=view,
         sampling=sampling or Sampling(),
-        load_draft=lambda kind: make_draft(kind, target, seed=4),
+        load_draft=lambda kind, _: make_draft(kind, target, seed=4),
     )
     return [make_drafter(config, context) for _ in range(num)]
 

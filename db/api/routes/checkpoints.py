@@ -18,7 +18,8 @@ from db.api.common import (
     tagged_response,
 )
 from db.api.problems import not_found
-from db.training import CheckpointState, DraftCheckpoint, DraftKind, TrainingPoint
+from db.training import CheckpointState, DraftCheckpoint, TrainingPoint
+from specdec_core.config.training import DraftKind
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 CheckpointId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one checkpoint")]

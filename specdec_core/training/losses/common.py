@@ -14,7 +14,7 @@ from specdec_core.errors import ConfigError
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import Head
 from specdec_core.training.grpo import draw_anchors
-from specdec_core.training.losses.acceptance import AcceptanceCounts, count_acceptance
+from specdec_core.training.losses.acceptance import WindowAcceptance, window_acceptance
 from specdec_core.training.losses.counts import Counts, PassRows, count_places, find_places
 from specdec_core.training.losses.terms import Scene, Scores, term_mean, total_loss
 
@@ -37,7 +37,7 @@ class LossResult:
     loss: Tensor
     sums: Mapping[LossName, Tensor]
     counts: Counts
-    acceptance: AcceptanceCounts | None
+    acceptance: WindowAcceptance | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Prepared:
         """Return the result of all scores; its loss has the gradient that the scores have."""
         loss, sums = total_loss(scores, self.scene, self.denominators)
         config, places = self.scene.config, self.scene.places
-        acceptance = count_acceptance(scores, places, config) if measures_acceptance else None
+        acceptance = window_acceptance(scores, places, config) if measures_acceptance else None
         return LossResult(loss, sums, self.counts, acceptance)
 
 

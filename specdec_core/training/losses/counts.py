@@ -2,8 +2,7 @@
 
 They depend on masks alone. A trainer counts all micro-batches of a step on all workers first, adds
 the counts up, and hands the sum to each loss, which then returns its share of the mean over the
-whole step. Workers whose gradients are averaged rather than added multiply their share by the
-number of workers.
+whole step: gradients of micro-batches and workers are added, never averaged.
 """
 
 from __future__ import annotations

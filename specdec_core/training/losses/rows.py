@@ -137,8 +137,13 @@ class RowLogits:
         """Return log of the sum of exponentials of each row, ``[n]``."""
         if temperature not in self._normalisers:
             if self._is_whole:
-                scaled = _scaled(self.raw(self.columns.slices[0]), temperature)
-                self._normalisers[temperature] = scaled.logsumexp(-1)
+                part = self.columns.slices[0]
+                scaled, found = (
+                    _scaled(self.raw(part), temperature),
+                    self.log_probs(part, temperature),
+                )
+                # At the largest logit nothing cancels; logsumexp of torch is much slower here.
+                self._normalisers[temperature] = scaled.amax(-1) - found.amax(-1)
             else:
                 self._sweep()
         return self._normalisers[temperature]

@@ -12,7 +12,7 @@ from specdec_core.drafts.checkpoint import LearnedDraft
 from specdec_core.drafts.eagle import EagleHead
 from specdec_core.drafts.eagle_training import EagleModule, EagleTraining
 from specdec_core.drafts.medusa import MedusaHeads
-from specdec_core.drafts.specs import EagleSpec, MedusaSpec, TargetFacts
+from specdec_core.drafts.specs import DraftTarget, EagleSpec, MedusaSpec
 from specdec_core.drafts.trainable import FrozenEnds, MedusaModule
 from specdec_core.models.linear import Linear
 from specdec_core.models.rotary import RotaryTable
@@ -115,14 +115,14 @@ def test_a_perfect_medusa_has_no_loss_with_its_own_shifts_and_much_with_any_othe
 def accepted_of(target, config, draft):
     """Return accepted and drafted tokens of a decode of the cycle."""
     view = table_view(NEXT, V)
-    context = DrafterContext(target, view=view, load_draft=lambda _: draft)
+    context = DrafterContext(target, view=view, load_draft=lambda *_: draft)
     drafter = make_drafter(config, context)
     (result,) = generate(view, [CYCLE[:4]], [drafter], max_new_tokens=30, eos_ids=())
     assert list(result.token_ids) == [NEXT[token] for token in [CYCLE[3], *result.token_ids[:-1]]]
     return sum(result.trace.accepted), sum(result.trace.depth)
 
 
-FACTS = TargetFacts(identity="x", hidden_size=V, vocab_size=V)
+FACTS = DraftTarget(identity="x", hidden_size=V, vocab_size=V)
 
 
 def test_what_has_no_loss_in_training_is_always_right_in_decoding(target):

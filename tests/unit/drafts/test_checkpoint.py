@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from specdec_core.config.learned_drafters import Eagle, Medusa
 from specdec_core.decoding import DRAFTERS, DrafterContext, make_drafter
 from specdec_core.drafts.checkpoint import load_draft, save_draft
-from specdec_core.drafts.loading import draft_for
+from specdec_core.drafts.loading import DraftShelf
 from specdec_core.drafts.manifest import read_draft_manifest, verify_draft
 from specdec_core.drafts.specs import Provenance, default_taps
 from specdec_core.errors import ConfigError
@@ -180,14 +180,15 @@ def test_a_config_of_something_else_is_refused(change, message, target, tmp_path
 def test_another_target_is_refused_unless_asked_for_and_of_the_same_sizes(target, tmp_path):
     write_draft(tmp_path, "eagle", target)
     folder = str(tmp_path)
-    assert draft_for(folder, target) is draft_for(folder, target)
+    shelf = DraftShelf(target)
+    assert shelf.load(folder, False) is shelf.load(folder, False)
     other = tiny_target("qwen3", seed=2, **SIZES)
     with pytest.raises(ConfigError, match=r"trained for .* but the target .*other_target=true"):
-        draft_for(folder, other)
-    assert draft_for(folder, other, allows_other=True) is not draft_for(folder, target)
+        DraftShelf(other).load(folder, False)
+    assert DraftShelf(other).load(folder, True) is not shelf.load(folder, False)
     larger = tiny_target("qwen3", seed=2, vocab_size=10, num_layers=4)
     with pytest.raises(ConfigError, match=r"hidden size 16 and 9 ids, but the target .* 16 and 10"):
-        draft_for(folder, larger, allows_other=True)
+        DraftShelf(larger).load(folder, True)
 
 
 def test_options_reach_a_drafter_and_say_what_they_need_before_anything_is_loaded(target, tmp_path):
@@ -195,11 +196,11 @@ def test_options_reach_a_drafter_and_say_what_they_need_before_anything_is_loade
     config = Eagle(model=str(tmp_path), num_nodes=9)
     assert DRAFTERS.needs(config).taps == (1, 2, 3)
     assert DRAFTERS.needs(config).max_nodes == 9
-    context = DrafterContext(target, view=target.view())
+    context = DrafterContext(target, view=target.view(), load_draft=DraftShelf(target).load)
     assert make_drafter(config, context).needs == DRAFTERS.needs(config)
     with pytest.raises(ConfigError, match="of kind 'eagle': use that method"):
         make_drafter(Medusa(model=str(tmp_path)), context)
-    with pytest.raises(ConfigError, match="'eagle' drafts on the hidden states of a target"):
+    with pytest.raises(ConfigError, match=r"'eagle' drafts with what training left .* nothing"):
         make_drafter(config)
 
 

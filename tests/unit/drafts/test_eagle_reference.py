@@ -89,7 +89,7 @@ def test_every_proposal_of_a_decode_is_the_references(family, kind, skip):
     slow = slow_head(family, draft)
     view = target.view(SkipConfig.parse(skip))
     config = Eagle(model="x", top_k=2, depth=2, num_nodes=6)
-    context = DrafterContext(target, view=view, load_draft=lambda _: draft)
+    context = DrafterContext(target, view=view, load_draft=lambda *_: draft)
     drafters = [Watched(make_drafter(config, context), slow, 2, 2, 6) for _ in PROMPTS]
     generate(view, PROMPTS, drafters, max_new_tokens=12, eos_ids=())
     assert min(drafter.num_steps for drafter in drafters) > 1

@@ -13,6 +13,7 @@ from specdec_core.config.training import EagleDraft, MedusaDraft
 from specdec_core.decoding import DrafterContext, generate, make_drafter
 from specdec_core.drafts.building import new_trainable
 from specdec_core.drafts.eagle_training import EagleModule
+from specdec_core.drafts.loading import DraftShelf
 from specdec_core.drafts.specs import Provenance
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
@@ -35,8 +36,9 @@ def loss_of(module, batch):
     for one in output.passes:
         ids = batch.input_ids
         if one.head.target_ids is not None:
-            narrowed = DraftVocabulary(one.head.target_ids)
-            ids = narrowed.to_draft(ids)
+            known = one.head.target_ids.tolist()
+            rows = {token: row for row, token in enumerate(known)}
+            ids = torch.tensor([[rows.get(int(token), -1) for token in row] for row in ids])
         logits = by_position(one.hidden @ one.head.weight.T, one.shift)
         mask = prediction_mask(batch.response_mask, one.shift, one.mask) & (ids >= 0)
         total = total + functional.cross_entropy(logits[mask], ids[mask])
@@ -181,7 +183,7 @@ def test_a_new_drafter_is_saved_and_drafts_in_the_targets_loop(name, model, tmp_
     draft.save(tmp_path / "draft")
     target = load_target(model, dtype="float32", device="cpu")
     view, config = target.view(), options(model=str(tmp_path / "draft"))
-    context = DrafterContext(target, view=view)
+    context = DrafterContext(target, view=view, load_draft=DraftShelf(target).load)
     prompt = [5, 17, 201, 3]
 
     def logits_after(tokens):

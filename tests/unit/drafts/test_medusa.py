@@ -14,7 +14,7 @@ from specdec_core.decoding import DraftBudget, DrafterContext, StepOutcome, make
 from specdec_core.decoding.drafters.medusa import sparse_paths
 from specdec_core.drafts.initial import initialise
 from specdec_core.drafts.medusa import MedusaHeads
-from specdec_core.drafts.specs import MedusaSpec, Provenance, TargetFacts
+from specdec_core.drafts.specs import DraftTarget, MedusaSpec, Provenance
 from specdec_core.drafts.trainable import MedusaModule, TrainableMedusa
 from specdec_core.errors import CacheDesyncError
 from specdec_core.models.tiny import tiny_target
@@ -73,7 +73,7 @@ def test_a_head_is_residual_blocks_and_one_map():
 def test_pass_m_is_head_m_two_places_on_and_all_gradients_are_the_heads_own():
     heads = heads_of()
     module = MedusaModule(heads)
-    facts = TargetFacts(identity="x", hidden_size=4, vocab_size=6)
+    facts = DraftTarget(identity="x", hidden_size=4, vocab_size=6)
     draft = TrainableMedusa(module, facts, Provenance())
     hidden = torch.linspace(-1, 1, 2 * 5 * 4, dtype=torch.float64).view(2, 5, 4).requires_grad_()
     batch = TrainingBatch(
@@ -115,7 +115,7 @@ def target():
 def drafter_at(target, kind, sequence, **options):
     """Return a drafter that was shown a state per token, and the last one."""
     draft = make_draft(kind, target, seed=3)
-    context = DrafterContext(target, view=target.view(), load_draft=lambda _: draft)
+    context = DrafterContext(target, view=target.view(), load_draft=lambda *_: draft)
     drafter = make_drafter(Medusa(model="x", **options), context)
     drafter.reset(sequence[:-1])
     states = torch.linspace(-2, 2, (len(sequence) - 1) * 16, dtype=torch.float64).view(-1, 16)
@@ -175,7 +175,7 @@ def test_drawn_chains_carry_what_they_were_drawn_from(target):
     draft = make_draft("medusa-narrow", target)
     sampling = Sampling(temperature=1.0, seed=4)
     context = DrafterContext(
-        target, view=target.view(), load_draft=lambda _: draft, sampling=sampling
+        target, view=target.view(), load_draft=lambda *_: draft, sampling=sampling
     )
     config = Medusa(model="x", shape="chain", draft="sample")
     drafter = make_drafter(config, context)

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from specdec_core.config.learned_drafters import Eagle
 from specdec_core.decoding import DrafterContext, generate, make_drafter
+from specdec_core.drafts.loading import DraftShelf
 from specdec_core.errors import ConfigError, ExportError
 from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
 from specdec_core.export.eagle_names import LAYOUTS, Layout, served_config
@@ -66,7 +67,8 @@ def test_an_independent_reader_proposes_the_same_tokens(
     export_eagle(tmp_path / "head", model, layout, tmp_path / "out")
     options = Eagle(model=str(tmp_path / "head"), shape="chain", gamma=4)
     view = target.view()
-    drafter = Recorded(make_drafter(options, DrafterContext(target, view=view)))
+    context = DrafterContext(target, view=view, load_draft=DraftShelf(target).load)
+    drafter = Recorded(make_drafter(options, context))
     generate(view, [PROMPT], [drafter], max_new_tokens=20, eos_ids=())
     library = AutoModelForCausalLM.from_pretrained(model.folder, dtype=torch.float64).eval()
     reader = ServedEagle(tmp_path / "out", library, *PLACES[kind.removesuffix("-narrow"), layout])

@@ -14,6 +14,8 @@ from db.training import DraftCheckpoint
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import PrunedDraft
+from specdec_core.drafts.provenance_file import read_provenance, write_provenance
+from specdec_core.drafts.specs import Provenance
 from specdec_core.errors import ConfigError, ExportError
 from specdec_core.export.assistant import verify_assistant
 from specdec_core.export.eagle_layouts import verify_eagle
@@ -23,6 +25,7 @@ from specdec_core.models.tiny import write_tiny_checkpoint
 from specdec_core.training.pruning import prune_target
 from tasks.draft_exports import export_draft
 from tasks.draft_report import DepthAgreement, DraftCell, DraftEvaluation
+from tasks.training_keys import folder_hash
 from tests.integration import store_examples as examples
 from tests.learned_drafts import write_draft
 
@@ -43,6 +46,7 @@ def checkpoint(
         "target": target.reference,
         "target_identity": target.identity,
         "folder": str(folder),
+        "content_hash": folder_hash(folder),
         "draft_kind": kind,
     }
     return store.checkpoints.register(examples.checkpoint(run.id, **fields | changes))
@@ -115,6 +119,18 @@ def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
     assert (folder / "README.md").stat().st_mtime_ns == before
 
 
+def test_what_training_says_of_its_texts_goes_along(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    said = Provenance(template_hash="e" * 64, domains=("chat", "qa"), data_hash="f" * 64)
+    write_provenance(tmp_path / "draft", said)
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    (folder,) = export_draft(one, tmp_path / "out", settings)
+    assert verify_assistant(folder).provenance == said
+    assert read_provenance(folder) == said
+
+
 def test_a_head_is_written_in_both_layouts_and_damage_is_noticed_when_asked_again(
     store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
 ) -> None:
@@ -125,6 +141,16 @@ def test_a_head_is_written_in_both_layouts_and_damage_is_noticed_when_asked_agai
     assert [verify_eagle(folder).layout for folder in folders] == ["speculators", "sglang"]
     (folders[1] / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ExportError, match=r"model\.safetensors cannot be read"):
+        export_draft(one, tmp_path / "out", settings)
+
+
+def test_files_that_were_changed_are_not_exported(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
+) -> None:
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    (tmp_path / "draft" / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"has content .* but checkpoint 1 is .*: bring its"):
         export_draft(one, tmp_path / "out", settings)
 
 

@@ -8,7 +8,6 @@ import torch
 from specdec_core.training.draft import DraftPass, Head
 from specdec_core.training.losses.bounded import bounded_loss
 from specdec_core.training.losses.eager import eager_loss, head_logits
-from specdec_core.training.losses.rows import Chunks
 from tests.unit.training.loss_cases import losses, make_batch, make_head, make_passes
 
 FORMS = pytest.mark.parametrize("form", [eager_loss, bounded_loss])
@@ -22,7 +21,7 @@ def test_counts_are_those_of_slow_loops(form, num):
     passes = make_passes(batch, head, num=num)
     config = losses("kl", gamma=gamma, temperature=temperature)
     with torch.no_grad():
-        found = form(config, batch, passes, target_head, measures_acceptance=True).acceptance
+        result = form(config, batch, passes, target_head, measures_acceptance=True)
         target = head_logits(batch.hidden, target_head)
         draft = [head_logits(one.hidden, head) for one in passes]
     windows, greedy, sampling = 0, [0.0] * gamma, [0.0] * gamma
@@ -40,14 +39,9 @@ def test_counts_are_those_of_slow_loops(form, num):
                 chances["sampling"] *= float(torch.minimum(p, q).sum())
                 greedy[j] += chances["greedy"]
                 sampling[j] += chances["sampling"]
-    assert float(found.windows) == windows > 0
-    assert found.greedy.tolist() == pytest.approx(greedy)
-    assert found.sampling.tolist() == pytest.approx(sampling)
-    assert found.expected_length(is_greedy=True) == pytest.approx(sum(greedy) / windows)
-    assert found.reached(is_greedy=False) == pytest.approx([x / windows for x in sampling])
-    by_depth = found.by_depth(is_greedy=False)
-    before = [windows, *sampling[:-1]]
-    assert by_depth == pytest.approx([x / y for x, y in zip(sampling, before, strict=True)])
+    assert float(result.counts.windows) == windows > 0
+    assert result.acceptance.greedy.tolist() == pytest.approx(greedy)
+    assert result.acceptance.sampling.tolist() == pytest.approx(sampling)
 
 
 @FORMS
@@ -64,8 +58,9 @@ def test_what_a_narrow_vocabulary_leaves_out_is_rejected(form):
     head = Head(target[:, None].log())
     found = form(config, batch, [draft], head, measures_acceptance=True)
     found.loss.backward()
-    assert found.acceptance.by_depth(is_greedy=False) == pytest.approx([0.5, 0.5])
-    assert found.acceptance.by_depth(is_greedy=True) == [0.0, 0.0]  # the likeliest is outside
+    assert float(found.counts.windows) == 3.0
+    assert found.acceptance.sampling.tolist() == pytest.approx([3 * 0.5, 3 * 0.25])
+    assert found.acceptance.greedy.tolist() == [0.0, 0.0]  # the likeliest is outside
     assert float(found.sums["kl"]) == pytest.approx(0.0, abs=1e-12)
     assert float(found.sums["tv"]) == pytest.approx(4 * 0.5)
     # Of the tokens 0, 1, 2, 0 the draft knows three; q is .4 for 0 and .6 for 2.
@@ -82,30 +77,6 @@ def test_the_target_as_its_own_draft_is_always_accepted(form):
     itself = [DraftPass(batch.hidden.clone(), head)]
     with torch.no_grad():
         found = form(losses("kl", gamma=4), batch, itself, head, measures_acceptance=True)
-    assert found.acceptance.expected_length(is_greedy=True) == 4.0
-    assert found.acceptance.expected_length(is_greedy=False) == pytest.approx(4.0)
-
-
-def test_counts_add_up_before_they_are_divided():
-    head, target_head = make_head(width=3), make_head()
-    config = losses("kl", gamma=2)
-    parts, lengths = [], []
-    for spans in ([[(1, 3)]], [[(1, 9)]]):
-        batch = make_batch(spans=spans)
-        with torch.no_grad():
-            found = bounded_loss(
-                config,
-                batch,
-                make_passes(batch, head),
-                target_head,
-                measures_acceptance=True,
-                chunks=Chunks(rows=2),
-            )
-        parts.append(found.acceptance)
-        lengths.append(found.acceptance.expected_length(is_greedy=False))
-    together = parts[0] + parts[1]
-    assert [float(p.windows) for p in parts] == [1.0, 7.0]
-    mean = (lengths[0] + 7.0 * lengths[1]) / 8.0
-    assert together.expected_length(is_greedy=False) == pytest.approx(mean)
-    vector = parts[0].to_tensor() + parts[1].to_tensor()
-    assert parts[0].like(vector).to_tensor().tolist() == together.to_tensor().tolist()
+    num_windows = float(found.counts.windows)
+    assert found.acceptance.greedy.tolist() == [num_windows] * 4
+    assert found.acceptance.sampling.tolist() == pytest.approx([num_windows] * 4)

@@ -45,8 +45,20 @@ def test_the_newest_two_and_the_best_are_kept(tmp_path: Path) -> None:
     best = checkpoints.load(5)
     assert best is not None
     assert best.progress.step == 5
-    checkpoints.save(state(25, best_step=25))
-    assert kept(tmp_path) == ["step-00000020", "step-00000025"]
+    checkpoints.save(state(30, best_step=30))
+    checkpoints.save(state(35, best_step=30))
+    assert kept(tmp_path) == ["step-00000030", "step-00000035"]
+
+
+def test_without_the_newest_the_one_before_has_its_best(tmp_path: Path) -> None:
+    checkpoints = CheckpointFolder(tmp_path, "same")
+    for step, best in ((5, 5), (10, 5), (15, 5), (20, 20)):
+        newest = checkpoints.save(state(step, best_step=best))
+    (newest / "manifest.json").unlink()
+    before = checkpoints.load()
+    assert before is not None
+    assert (before.progress.step, before.progress.best_step) == (15, 5)
+    assert checkpoints.load(5) is not None
 
 
 @pytest.mark.parametrize("damage", ["no manifest", "cut short", "unfinished name"])
