@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 from flows import artifacts
 from flows.benchmark import end_state, measure_cells
 from flows.runs import run_name
+from specdec_core.config.evaluation import Prefill
 from specdec_core.config.presets import NIGHTLY, benchmark_config
 
 KIND = "nightly-benchmark"
@@ -26,6 +27,7 @@ def nightly_benchmark(
     repeats: int | None = None,
     sampling: str | None = None,
     dtype: str | None = None,
+    prefill: Prefill | None = None,
     session: str | None = None,
     baseline: str | None = None,
     min_effect: float | None = None,

@@ -12,7 +12,7 @@ from specdec_core.config.evaluation import EvaluationRequest
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.records import EvaluationResult, EvaluationSummary
 from tasks.answers import MAX_ATTEMPTS, Answer, StoredAnswers
-from tasks.backlog import Backlog, Group
+from tasks.backlog import Backlog
 from tasks.claimed import POLL_S, ClaimedWork
 from tasks.jobs import Completed, JobFailure, StopCheck
 from tasks.pool import PoolFactory, WorkerPool
@@ -182,18 +182,12 @@ class Dispatcher:
 
     def _feed(self, *, fills: bool = False) -> None:
         """Let free workers begin with what waits."""
-        while group := self._take_group(fills=fills):
+        while group := self._backlog.take(self._pool.num_workers if self._pool else 1, fills=fills):
             own = [request for request in group if self._is_ours(request)]
             if own:
                 self._backlog.begin(own)
                 self._workers().submit(*own)
         self._waiting.note(self.clock(), self._backlog.waiting)
-
-    def _take_group(self, *, fills: bool) -> Group:
-        if self._pool is None:  # nothing is known of the workers before the first request
-            return self._backlog.take(1, fills=fills)
-        pool = self._pool
-        return self._backlog.take(pool.num_workers, num_ahead=pool.num_ahead, fills=fills)
 
     def _is_ours(self, request: EvaluationRequest) -> bool:
         """Claim a request; False where another process has it, or has answered it meanwhile."""

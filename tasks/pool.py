@@ -28,14 +28,6 @@ class WorkerPool(Protocol):
         ...
 
     @property
-    def num_ahead(self) -> int:
-        """Groups that can be handed out before a worker is free for them.
-
-        Whichever worker is free next begins them; a worker that dies loses none of them.
-        """
-        ...
-
-    @property
     def is_idle(self) -> bool:
         """True when nothing is queued, running or unreported."""
         ...
@@ -85,8 +77,6 @@ class InlinePool:
     """
 
     num_workers = 1
-    num_ahead = 0
-    """None: its driver and its worker take turns anyway."""
 
     def __init__(
         self,

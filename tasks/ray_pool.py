@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +28,6 @@ from tasks.ray_cluster import (
     worker_environment,
     worker_resources,
 )
-from tasks.ray_worker import CONTROL, MAX_HANDED, RayWorker
 from tasks.utilisation import WorkerTimes
 from tasks.worker import ModelWorker, Reply, WorkerInfo
 
@@ -35,16 +35,29 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 _GET_TIMEOUT_S = 60.0
+# Jobs stay on one thread, so that OpenMP keeps one team of threads: with a second team it counts
+# more threads than cores and stops spinning at all. `stop` is heard on a thread of its own.
+_CONTROL = "control"
 _MAX_START_FAILURES = 3
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    actor: Any
+    ref: Any  # what is awaited: the actor's first answer, then one job
+    started: float = field(default_factory=time.monotonic)
+    info: WorkerInfo | None = None
+    times: WorkerTimes | None = None
+    job: Job | None = None
+    assigned: float = 0.0
+    group: deque[Job] = field(default_factory=deque)
 
 
 class RayPool:
     """Pool of Ray actors, one per device share; see `tasks.pool.WorkerPool`.
 
     Ray's own retries are off: a request that kills its worker would kill the restarted one too.
-    A dead worker is replaced here and its job is reported as lost. A worker is given its next job
-    while it is at one, so that it need not wait for the driver; if another one is free before it
-    has begun, that one gets it.
+    A dead worker is replaced here and its job is reported as lost.
 
     Args:
         factory: Makes the evaluator inside each actor.
@@ -75,7 +88,7 @@ class RayPool:
         self._start_failures = 0
         self.times: list[WorkerTimes] = []
         self._owns_ray = connect(settings)
-        self._workers: list[RayWorker] = []
+        self._workers: list[_Worker] = []
         try:
             check_resources(settings)
             self._workers = [self._start_worker() for _ in range(settings.num_workers)]
@@ -89,11 +102,6 @@ class RayPool:
         return len(self._workers)
 
     @property
-    def num_ahead(self) -> int:
-        """Groups that can be handed out before a worker is free for them: one for each."""
-        return len(self._workers)
-
-    @property
     def pids(self) -> list[int]:
         """Process ids of the workers that have come up."""
         return [worker.info.pid for worker in self._workers if worker.info is not None]
@@ -101,7 +109,7 @@ class RayPool:
     @property
     def is_idle(self) -> bool:
         """True when nothing is queued, running or unreported."""
-        busy = any(worker.handed or worker.group for worker in self._workers)
+        busy = any(worker.job is not None or worker.group for worker in self._workers)
         return not (self._queue or self._done or busy)
 
     def submit(self, *jobs: Job) -> None:
@@ -130,7 +138,9 @@ class RayPool:
         self._is_stopped = True
         self._queue.clear()
         for worker in self._workers:
-            worker.stop()
+            worker.group.clear()
+            if worker.job is not None:
+                worker.actor.stop.options(concurrency_group=_CONTROL).remote()
 
     def close(self) -> None:
         """End every worker of this pool, and Ray if this pool started it."""
@@ -153,9 +163,9 @@ class RayPool:
     ) -> None:
         self.close()
 
-    def _start_worker(self) -> RayWorker:
+    def _start_worker(self) -> _Worker:
         actor: Any = (
-            ray.remote(concurrency_groups={CONTROL: 1})(ModelWorker)
+            ray.remote(concurrency_groups={_CONTROL: 1})(ModelWorker)
             .options(
                 **worker_resources(self._settings),
                 max_restarts=0,
@@ -164,29 +174,21 @@ class RayPool:
             )
             .remote(self._factory, captures_log=True)
         )
-        return RayWorker(actor, actor.info.remote())
+        return _Worker(actor, actor.info.remote())
 
     def _assign(self) -> None:
-        """Give every free worker its next job, then every other one the job after its own."""
-        for limit in range(1, MAX_HANDED + 1):
-            for worker in self._workers:
-                if worker.has_room and len(worker.handed) < limit:
-                    self._give(worker)
-        free = [each for each in self._workers if each.has_room and not each.handed]
-        full = [worker for worker in self._workers if worker.can_give_back]
-        num_asked = sum(worker.withdrawal is not None for worker in self._workers)
-        for worker in full[: max(0, len(free) - num_asked)]:
-            worker.ask_back()
-
-    def _give(self, worker: RayWorker) -> None:
-        begins_group = not worker.group
-        if begins_group and self._queue:
-            worker.group = self._queue.popleft()
-        if worker.group:
-            worker.hand(worker.group.popleft(), begins_group=begins_group)
+        """Give every free worker its next job."""
+        for worker in self._workers:
+            if worker.ref is not None:
+                continue
+            if not worker.group and self._queue:
+                worker.group = self._queue.popleft()
+            if worker.group:
+                worker.job, worker.assigned = worker.group.popleft(), time.monotonic()
+                worker.ref = worker.actor.run.remote(worker.job)
 
     def _collect(self, timeout_s: float) -> None:
-        waiting = {ref: worker for worker in self._workers for ref in worker.awaited}
+        waiting = {worker.ref: worker for worker in self._workers if worker.ref is not None}
         if not waiting:
             return
         try:
@@ -197,64 +199,62 @@ class RayPool:
                 "are stored, the same command continues"
             ) from error
         for ref in ready:
-            self._take(waiting[ref], ref)
-        for worker in self._workers:
+            self._finish(waiting[ref])
+        for worker in waiting.values():
             late = time.monotonic() - worker.started > self._start_timeout_s
-            if worker.info is None and late:
+            if worker.info is None and late and worker.ref not in ready:
                 needed = worker_resources(self._settings)
                 raise WorkerLostError(
                     f"a model worker did not come up in {self._start_timeout_s:.0f} s: it needs "
                     f"{needed}, free in the cluster are {free_resources()}"
                 )
 
-    def _take(self, worker: RayWorker, ref: Any) -> None:
-        """Take the answer of a worker that is ready, or replace the worker."""
+    def _finish(self, worker: _Worker) -> None:
+        """Take the answer of a worker whose reference is ready, or replace the worker."""
         try:
-            answer = ray.get(ref, timeout=_GET_TIMEOUT_S)
+            answer = ray.get(worker.ref, timeout=_GET_TIMEOUT_S)
         except RayError as error:
-            if ref is worker.withdrawal:
-                worker.withdrawal = None  # what became of its jobs is said by these themselves
-            else:
-                self._replace(worker, error)
+            self._replace(worker, error)
             return
+        worker.ref = None
         if isinstance(answer, WorkerInfo):
             worker.info, self._start_failures = answer, 0
             worker.times = WorkerTimes(time.monotonic())
             self.times.append(worker.times)
             logger.info("model worker up: pid %d on %s", answer.pid, answer.host)
-        elif isinstance(answer, Reply):
-            self._report(worker, answer)
-        elif answer is False:
-            worker.withdrawal = None  # the job has begun
-        else:  # it is withdrawn: said by `withdraw`, or by the job where that is heard first
-            self._put_back(worker.take_back())
+            return
+        self._report(worker, answer)
 
-    def _report(self, worker: RayWorker, reply: Reply) -> None:
-        job = worker.end(reply)
+    def _report(self, worker: _Worker, reply: Reply) -> None:
+        job, worker.job = worker.job, None
+        assert job is not None
+        assert worker.times is not None  # it was up before it had a job
+        ended = min(worker.assigned + reply.seconds, time.monotonic())
+        worker.times.jobs.append((worker.assigned, ended))
         for line in reply.log:
             logger.info("[%s] %s", job.key[:12], line)
         # The worker's own copy of the job is dropped for ours: the caller may hold its identity.
         self._done.append(Completed(job, reply.completed.result))
 
-    def _put_back(self, group: deque[Job]) -> None:
-        if group and not self._is_stopped:
-            self._queue.appendleft(group)
-
-    def _replace(self, worker: RayWorker, error: Exception) -> None:
-        """Put a new worker in the place of a dead one; report its job, keep what had not begun."""
+    def _replace(self, worker: _Worker, error: Exception) -> None:
+        """Put a new worker in the place of a dead one; report its job, keep its group."""
         end_actor(worker.actor)
+        if worker.times is not None:
+            worker.times.down = time.monotonic()
+            if worker.job is not None:
+                worker.times.jobs.append((worker.assigned, worker.times.down))
         pid = worker.info.pid if worker.info else None
-        job, unfinished = worker.lose()
-        if job is None:
+        if worker.job is None:
             self._start_failures += 1
             if self._start_failures >= _MAX_START_FAILURES or isinstance(
                 error, ActorUnschedulableError | RayTaskError
             ):
                 raise WorkerLostError(f"model workers do not start: {error}") from error
         else:
-            logger.warning("model worker pid %s died during job %s", pid, job.key[:12])
-            self._done.append(Completed(job, _loss(error, pid)))
-        self._put_back(unfinished)
+            logger.warning("model worker pid %s died during job %s", pid, worker.job.key[:12])
+            self._done.append(Completed(worker.job, _loss(error, pid)))
+        if worker.group:
+            self._queue.appendleft(worker.group)
         self._workers[self._workers.index(worker)] = self._start_worker()
 
 

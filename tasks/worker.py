@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
 import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from specdec_core.errors import SearchCancelledError
@@ -37,8 +37,6 @@ class Reply:
     log: tuple[str, ...] = ()
     seconds: float = 0.0
     """What the attempt took here."""
-    rested_s: float | None = None
-    """From the end of the attempt before to the start of this one; None of the first."""
 
 
 class ModelWorker:
@@ -66,10 +64,6 @@ class ModelWorker:
         self._should_stop = should_stop
         self._evaluator: Evaluator | None = None
         self._stopped = threading.Event()
-        self._ended: float | None = None
-        self._turn = threading.Lock()
-        self._last_begun = -1
-        self._withdrawn: set[int] = set()
 
     def info(self) -> WorkerInfo:
         """Return process id and host; answers as soon as the process is up."""
@@ -82,29 +76,12 @@ class ModelWorker:
     def run(self, job: Job) -> Reply:
         """Do one job; every exception becomes a failure record."""
         started = time.monotonic()
-        rested_s = None if self._ended is None else started - self._ended
-        lines: list[str] = []
-        with _captured_log(lines) if self._captures_log else contextlib.nullcontext():
+        if not self._captures_log:
             completed = self._attempt(job)
-        self._ended = time.monotonic()
-        return Reply(completed, tuple(lines[-_MAX_LINES:]), self._ended - started, rested_s)
-
-    def run_unless_withdrawn(self, job: Job, ticket: int) -> Reply | None:
-        """Do one job of those that wait here in the order of their tickets; None if withdrawn."""
-        with self._turn:
-            if ticket in self._withdrawn:
-                self._withdrawn.remove(ticket)
-                return None
-            self._last_begun = ticket
-        return self.run(job)
-
-    def withdraw(self, ticket: int) -> bool:
-        """Leave a job that waits here to another worker; False where it has begun already."""
-        with self._turn:
-            if ticket <= self._last_begun:
-                return False
-            self._withdrawn.add(ticket)
-            return True
+            return Reply(completed, seconds=time.monotonic() - started)
+        with _captured_log() as lines:
+            completed = self._attempt(job)
+        return Reply(completed, tuple(lines[-_MAX_LINES:]), time.monotonic() - started)
 
     def _must_stop(self) -> bool:
         return self._stopped.is_set() or (self._should_stop is not None and self._should_stop())
@@ -133,6 +110,9 @@ class _ListHandler(logging.Handler):
         self._lines.append(self.format(record))
 
 
-def _captured_log(lines: list[str]) -> AbstractContextManager[None]:
+@contextmanager
+def _captured_log() -> Iterator[list[str]]:
     """Collect what our own loggers say on info level and above."""
-    return attached(_ListHandler(lines), _CAPTURED)
+    lines: list[str] = []
+    with attached(_ListHandler(lines), _CAPTURED):
+        yield lines

@@ -40,27 +40,22 @@ class ScriptedPool:
     clock: Clock
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By label of the skip set; 1 where it is not named."""
-    num_ahead: int = 0
     events: list[tuple[str, str]] = field(default_factory=list)
     times: list[WorkerTimes] = field(default_factory=list)
     _running: list[_Running] = field(default_factory=list)
-    _waiting: deque[deque[Job]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.times = [WorkerTimes(self.clock.now) for _ in range(self.num_workers)]
 
     @property
     def is_idle(self) -> bool:
-        return not self._running  # none waits then
+        return not self._running
 
     def submit(self, *jobs: Job) -> None:
         busy = [id(each.times) for each in self._running]
         free = [times for times in self.times if id(times) not in busy]
-        if free:
-            self._begin(deque(jobs), free[0])
-            return
-        assert len(self._waiting) < self.num_ahead, "a group was handed out with no worker free"
-        self._waiting.append(deque(jobs))
+        assert free, "a group was handed out with no worker free"
+        self._begin(deque(jobs), free[0])
 
     def wait(self, timeout_s: float) -> list[Completed]:
         if not self._running:
@@ -70,9 +65,8 @@ class ScriptedPool:
         self.clock.now = first.ends
         self.events.append(("end", name_of(first.job)))
         completed = Completed(first.job, self.evaluator.run(first.job, lambda: False))
-        group = first.group or (self._waiting.popleft() if self._waiting else None)
-        if group:
-            self._begin(group, first.times)
+        if first.group:
+            self._begin(first.group, first.times)
         return [completed]
 
     def _begin(self, group: deque[Job], times: WorkerTimes) -> None:

@@ -64,8 +64,8 @@ def test_the_two_ways_share_the_dense_target_and_nothing_else(
     ]
     assert keys[0]
     assert not keys[0] & keys[1]
-    # What the store had: dense on selection items, and the held-out arms that skip nothing.
-    assert second.costs.num_memoised == 1 + 2 * 3
+    # What the store had: dense on selection items, and two held-out arms in ten turns.
+    assert second.costs.num_memoised == 1 + 2 * 10
 
 
 def published(settings: Settings, store: Store, control: Control) -> SearchReport:

@@ -34,27 +34,15 @@ class Scene:
         control: Control,
         num_workers: int,
         seconds: Mapping[str, float] | None = None,
-        num_ahead: int = 0,
     ) -> None:
         clock = Clock()
         self.pool = ScriptedPool(
-            num_workers,
-            TableEvaluator(control.folder),
-            clock,
-            seconds=seconds or {},
-            num_ahead=num_ahead,
+            num_workers, TableEvaluator(control.folder), clock, seconds=seconds or {}
         )
         self.dispatcher = Dispatcher(store, lambda _stop: self.pool, run_id, clock=clock)
 
     def submit(self, *requests: EvaluationRequest) -> None:
         self.dispatcher.submit([("selection", request) for request in requests])
-
-    @property
-    def claimed(self) -> list[str]:
-        """Single sets that have been handed out and not answered."""
-        return [
-            skip for skip in ("1", "2", "3", "4") if self.dispatcher._claimed.has(ask(skip).key)
-        ]
 
     def finish(self) -> list[str]:
         answers = []
@@ -139,53 +127,6 @@ def test_timed_groups_run_alone_and_are_not_overtaken(
     assert used is not None
     # The other worker rests for 2 s before and for 2 s beside the timed group: on purpose.
     assert (used.idle_alone_s, used.idle_nothing_s, used.idle_queued_s) == (4.0, 0.0, 0.0)
-
-
-def test_workers_have_their_next_group_at_hand_but_not_the_last_ones(
-    store: Store, run_id: str, control: Control
-) -> None:
-    scene = Scene(store, run_id, control, 1, num_ahead=1)
-    scene.dispatcher.offer([("control-dense", ask("2,3"))])
-    for skip in ("1", "2", "3"):
-        scene.submit(ask(skip))
-    # 1 is at work; 2 is ahead as 3 is left, and whoever is free first in any process may have it.
-    assert scene.claimed == ["1", "2"]
-    assert scene.dispatcher.wait()[0].request.skip == "1"
-    assert scene.claimed == ["2"]
-    assert scene.finish() == ["2", "3"]
-    begun = [name for what, name in scene.pool.events if what == "begin"]
-    assert begun == ["1", "2", "3", "2,3"]  # what is only offered is never ahead
-
-
-def test_nothing_is_ahead_beside_or_behind_a_timed_group(
-    store: Store, run_id: str, control: Control
-) -> None:
-    scene = Scene(store, run_id, control, 1, num_ahead=1)
-    scene.submit(ask("1"))
-    scene.submit(ask("2", is_timed=True))
-    scene.submit(ask("3"))
-    scene.submit(ask("4"))
-    has = scene.dispatcher._claimed.has
-    assert scene.claimed == ["1"]
-    scene.dispatcher.wait()
-    assert has(ask("2", is_timed=True).key)
-    assert scene.claimed == []
-    assert scene.finish() == ["2", "3", "4"]
-
-
-def test_a_group_ahead_counts_as_jobs_that_wait(
-    store: Store, run_id: str, control: Control
-) -> None:
-    scene = Scene(store, run_id, control, 1, num_ahead=1)
-    backlog = scene.dispatcher._backlog
-    for skip in ("1", "2", "3"):
-        scene.submit(ask(skip))
-    scene.dispatcher.wait()
-    scene.dispatcher.wait()
-    assert (backlog.num_begun, backlog.waiting) == (1, "nothing")
-    scene.submit(ask("1,2"))
-    scene.submit(ask("1,3"))
-    assert (backlog.num_begun, backlog.waiting) == (2, "jobs")
 
 
 def test_what_another_process_has_claimed_is_waited_for_and_not_done(

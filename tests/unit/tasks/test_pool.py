@@ -83,27 +83,6 @@ def test_stop_is_heard_during_a_job(control: Control) -> None:
     assert time.monotonic() - started < 30
 
 
-def test_a_job_that_waits_can_be_withdrawn_until_it_begins(control: Control) -> None:
-    worker = ModelWorker(TableEvaluator(control.folder))
-    assert worker.withdraw(1)
-    reply = worker.run_unless_withdrawn(request("1"), 0)
-    assert reply is not None
-    assert reply.completed.job == request("1")
-    assert not worker.withdraw(0)
-    assert worker.run_unless_withdrawn(request("2"), 1) is None
-    assert worker.run_unless_withdrawn(request("3"), 2) is not None
-    assert [label for _, label in control.calls] == ["1", "3"]
-
-
-def test_a_worker_says_how_long_it_rested(control: Control) -> None:
-    worker = ModelWorker(TableEvaluator(control.folder))
-    assert worker.run(request("1")).rested_s is None
-    time.sleep(0.2)
-    rested_s = worker.run(request("2")).rested_s
-    assert rested_s is not None
-    assert 0.2 <= rested_s < 5.0
-
-
 class TalkativeEvaluator:
     def __call__(self) -> TalkativeEvaluator:
         return self
