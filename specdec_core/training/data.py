@@ -35,7 +35,8 @@ class ReadReport:
         num_stored: Samples on disk.
         num_cut: Of those, longer than `max_tokens` and cut to it.
         num_empty: Left out, as no response token lies within the limit.
-        num_flagged: Where the training forward disagrees with more than 1 % of the response.
+        num_flagged: Where the training forward disagrees with several tokens of the response, more
+            than 1 %.
         num_flagged_dropped: Left out for that, where asked for.
         max_tokens: The limit, tokens.
     """

@@ -21,7 +21,7 @@ from specdec_core.training.manifest import DataCounts
 from specdec_core.training.spans import Span
 
 MAX_MISMATCH = 0.01
-"""Share of response tokens above which a sample is flagged."""
+"""Share of response tokens above which a sample is flagged, if there are several such tokens."""
 
 HIDDEN_DTYPES: Mapping[HiddenDType, torch.dtype] = {
     "bfloat16": torch.bfloat16,
@@ -72,8 +72,11 @@ class StoredSample:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether more than 1 % of its response tokens are not what the target ranks best."""
-        return (self.num_mismatched or 0) > MAX_MISMATCH * self.num_response_tokens
+        """Whether several response tokens, more than 1 %, are not what the target ranks best.
+
+        A single near-tie in a short response says nothing about how it was made.
+        """
+        return (self.num_mismatched or 0) > max(1, MAX_MISMATCH * self.num_response_tokens)
 
 
 class ShardWriter:

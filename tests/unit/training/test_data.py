@@ -81,13 +81,14 @@ def test_samples_with_nothing_to_learn_from_are_left_out_and_counted(tmp_path):
 
 
 def test_samples_where_the_training_forward_disagrees_are_counted_or_left_out(tmp_path):
-    # 1 of 100 is not above 1 %, 2 of 100 is.
+    # 1 of 100 is not above 1 %, 2 of 100 is; a single one never counts, not even of 10.
     samples = [stored("a", 200, (100, 200), num_mismatched=1)]
     samples += [stored("b", 200, (100, 200), num_mismatched=2)]
+    samples += [stored("c", 200, (190, 200), num_mismatched=1)]
     folder = write(tmp_path, samples, max_tokens=200)
     assert DraftData.open(folder).report.num_flagged == 1
     data = DraftData.open(folder, drop_flagged=True)
-    assert (sorted(data.samples), data.report.num_flagged_dropped) == (["a"], 1)
+    assert (sorted(data.samples), data.report.num_flagged_dropped) == (["a", "c"], 1)
 
 
 def test_counts_of_a_shard_are_kept_in_it(tmp_path):
@@ -95,12 +96,12 @@ def test_counts_of_a_shard_are_kept_in_it(tmp_path):
         tmp_path,
         [
             stored("a", 9, (3, 6), (7, 9), end="given", num_mismatched=None),
-            stored("b", 5, (2, 5), num_mismatched=1),
+            stored("b", 5, (2, 5), num_mismatched=2),
         ],
     )
     counts = read_counts(shard_path(folder, 0), "k")
     assert (counts.num_samples, counts.num_tokens, counts.num_response_tokens) == (2, 14, 8)
-    assert (counts.num_generated, counts.num_compared, counts.num_mismatched) == (3, 3, 1)
+    assert (counts.num_generated, counts.num_compared, counts.num_mismatched) == (3, 3, 2)
     assert counts.num_flagged == 1
     assert counts.num_bytes == shard_path(folder, 0).stat().st_size
 
