@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from specdec_core.config.base import Record
 from specdec_core.config.draft_data import DataConfig, Layers
@@ -61,6 +68,15 @@ class EagleDraft(Record):
         1.0, ge=0.0, description="version 1: weight of the distance to the target's features"
     )
     feature_noise: float = Field(0.2, ge=0.0, description="version 1: uniform noise, half width")
+
+    @model_validator(mode="after")
+    def _has_a_head_to_narrow(self) -> EagleDraft:
+        if self.version == 1 and self.vocab_size is not None:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} was given, but version 1 drafts with the target's "
+                "own head: leave vocab_size out or use version=3"
+            )
+        return self
 
 
 class MedusaDraft(Record):

@@ -30,8 +30,7 @@ def spec_of(
     """Return what a drafter of the options `shape` is made of for a target.
 
     Raises:
-        ConfigError: if the options ask for a narrowed vocabulary of another size, or version 1 of
-            EAGLE, which uses the target's head, for any.
+        ConfigError: if the options ask for a narrowed vocabulary of another size.
     """
     size = None if vocabulary is None else len(vocabulary)
     wanted = shape.vocab_size if isinstance(shape, EagleDraft) else size
@@ -46,10 +45,6 @@ def spec_of(
             num_heads=shape.num_heads,
             num_blocks=shape.num_blocks,
             draft_vocab_size=size,
-        )
-    if shape.version == 1 and size is not None:
-        raise ConfigError(
-            "EAGLE-1 drafts with the target's own head: leave vocab_size out or use version=3"
         )
     return EagleSpec.of_target(arch, shape.version, size)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class EagleModule(nn.Module):
         super().__init__()
         self.head, self.ends = head, ends
         self._rotary, self._training, self._vocabulary = rotary, training, vocabulary
+        self._noisy_step: int | None = None
 
     def forward(self, batch: TrainingBatch) -> DraftOutput:
         """Return the passes of a batch.
@@ -68,6 +69,15 @@ class EagleModule(nn.Module):
             ConfigError: if the batch lacks the hidden states that version 3 reads.
         """
         return self._one_pass(batch) if self.head.spec.version == 1 else self._unrolled(batch)
+
+    @contextmanager
+    def noisy(self, step: int) -> Iterator[None]:
+        """Let the passes of version 1 see the noise of update `step`."""
+        self._noisy_step = step
+        try:
+            yield
+        finally:
+            self._noisy_step = None
 
     def _one_pass(self, batch: TrainingBatch) -> DraftOutput:
         """Read the true features once, and measure how far outputs are from the next features."""
@@ -161,19 +171,16 @@ class EagleModule(nn.Module):
         return cos.to(like), sin.to(like)
 
     def _noise(self, batch: TrainingBatch, features: Tensor) -> Tensor | float:
-        """Return uniform noise like `features` while gradients are recorded, else 0.
+        """Return uniform noise like `features` within `noisy`, else 0.
 
-        A function of the samples and of the head's present weights: another in every step, and
-        the same again where a training is resumed.
+        A function of the step and of the samples.
 
         Source: EAGLE, section 4.2, uniform noise on features.
         """
-        width = self._training.feature_noise
-        if width == 0.0 or not torch.is_grad_enabled():
+        width, step = self._training.feature_noise, self._noisy_step
+        if width == 0.0 or step is None:
             return 0.0
-        bias = self.head.fc.bias.detach().double().cpu().numpy().tobytes()
-        present = hashlib.blake2b(bias, digest_size=8).hexdigest()
-        start = derive_seed(self._training.seed, "feature-noise", present, *batch.sample_ids)
+        start = derive_seed(self._training.seed, "feature-noise", step, *batch.sample_ids)
         places = torch.arange(features.numel(), device=features.device)
         uniform = uniform_stream(start, places).to(features.dtype)
         return (uniform.view_as(features) - 0.5) * (2.0 * width)
@@ -202,6 +209,10 @@ class TrainableEagle:
         """Return its predictions for a batch, teacher-forced."""
         output: DraftOutput = self.module(batch)
         return output
+
+    def noisy(self, step: int) -> AbstractContextManager[None]:
+        """Return the context of update `step`, in which passes see its noise."""
+        return self._eagle.noisy(step)
 
     def rows(self, batch: TrainingBatch) -> tuple[PassRows, ...]:
         """Return the rows that each pass of `forward` will have."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from specdec_core.config.base import Record
+from specdec_core.errors import ConfigError
 from specdec_core.hashing import json_hash
 
 if TYPE_CHECKING:
@@ -80,8 +81,16 @@ class EagleSpec(Record):
 
         Version 1 is a layer of the target's family and reads the head's input. Version 3 is a
         Llama layer, as in the released heads, and reads three states; see `default_taps`.
+
+        Raises:
+            ConfigError: if the vocabulary of version 1, which uses the target's head, is narrowed.
         """
         if version == 1:
+            if draft_vocab_size is not None:
+                raise ConfigError(
+                    f"{draft_vocab_size} ids were given for EAGLE-1, which drafts with the "
+                    "target's own head: leave the vocabulary out or use version 3"
+                )
             return cls(version=1, taps=(HEAD_INPUT_TAP,), block=BlockShape.like_target(arch))
         return cls(
             version=3,

@@ -33,14 +33,16 @@ class FrozenEnds(nn.Module):
         super().__init__()
         self.register_buffer("_embedding", embedding, persistent=False)
         self.register_buffer("_weight", head.weight, persistent=False)
+        self.register_buffer("_bias", head.bias, persistent=False)
         self._scale = embed_scale
 
     @property
     def head(self) -> Head:
         """The target's head."""
-        weight = self._weight
+        weight, bias = self._weight, self._bias
         assert isinstance(weight, Tensor)
-        return Head(weight)
+        assert bias is None or isinstance(bias, Tensor)
+        return Head(weight, bias)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the scaled embeddings ``[.., h]`` of token ids."""

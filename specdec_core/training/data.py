@@ -37,23 +37,20 @@ class ReadReport:
         num_empty: Left out, as no response token lies within the limit.
         num_flagged: Where the training forward disagrees with several tokens of the response, more
             than 1 %.
-        num_flagged_dropped: Left out for that, where asked for.
-        max_tokens: The limit, tokens.
+        max_tokens: The limit that the data was made with, tokens.
     """
 
     num_stored: int
     num_cut: int
     num_empty: int
     num_flagged: int
-    num_flagged_dropped: int
     max_tokens: int
 
     def sentence(self) -> str:
         """Return it in words for the user."""
         return (
             f"{self.num_stored} samples: {self.num_cut} cut to {self.max_tokens} tokens, "
-            f"{self.num_empty} without a response left out, {self.num_flagged} flagged "
-            f"({self.num_flagged_dropped} of these left out)"
+            f"{self.num_empty} without a response left out, {self.num_flagged} flagged"
         )
 
 
@@ -71,7 +68,7 @@ class DraftData:
     Attributes:
         manifest: What the folder says of itself.
         report: What was cut and left out.
-        samples: Usable samples by sample id, cut to the limit, without states.
+        samples: Usable samples by sample id, cut to the data's limit, without states.
     """
 
     def __init__(
@@ -79,20 +76,15 @@ class DraftData:
         folder: Path,
         manifest: DataManifest,
         stored: Sequence[tuple[StoredSample, _Place]],
-        *,
-        max_tokens: int,
-        drop_flagged: bool,
     ) -> None:
         self.folder, self.manifest = folder, manifest
         self.samples: dict[str, StoredSample] = {}
         self._places: dict[str, _Place] = {}
         self._files: dict[int, Any] = {}
-        num_cut = num_empty = num_flagged = num_dropped = 0
+        max_tokens = manifest.config.max_tokens
+        num_cut = num_empty = num_flagged = 0
         for sample, place in stored:
             num_flagged += sample.is_flagged
-            if drop_flagged and sample.is_flagged:
-                num_dropped += 1
-                continue
             spans = cut_spans(sample.spans, max_tokens)
             if not spans:
                 num_empty += 1
@@ -101,21 +93,11 @@ class DraftData:
             kept = replace(sample, token_ids=sample.token_ids[:max_tokens], spans=spans)
             self.samples[sample.sample_id] = kept
             self._places[sample.sample_id] = place
-        self.report = ReadReport(
-            len(stored), num_cut, num_empty, num_flagged, num_dropped, max_tokens
-        )
+        self.report = ReadReport(len(stored), num_cut, num_empty, num_flagged, max_tokens)
 
     @classmethod
-    def open(
-        cls, folder: Path, *, max_tokens: int | None = None, drop_flagged: bool = False
-    ) -> DraftData:
-        """Read the tokens of all samples in `folder`.
-
-        Args:
-            folder: Of finished training data.
-            max_tokens: Longest sequence, prompt included; longer ones are cut at the end. None
-                for the limit that the data was made with.
-            drop_flagged: Whether to leave out samples where the training forward disagrees.
+    def open(cls, folder: Path) -> DraftData:
+        """Read the tokens of all samples in `folder`, which is of finished training data.
 
         Raises:
             ConfigError: if there is no data, it is of another format, or not finished.
@@ -127,13 +109,12 @@ class DraftData:
                 f"the training data in {folder} is not finished: run the same 'specdec train' "
                 "again, which makes the missing shards"
             )
-        limit = max_tokens or manifest.config.max_tokens
         stored = [
             (sample, _Place(index, row))
             for index in range(manifest.num_shards)
             for row, sample in enumerate(read_tokens(shard_path(folder, index), manifest.key))
         ]
-        data = cls(folder, manifest, stored, max_tokens=limit, drop_flagged=drop_flagged)
+        data = cls(folder, manifest, stored)
         if not data.samples:
             raise DataError(
                 f"no sample in {folder} can be trained on ({data.report.sentence()}): raise "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -81,4 +82,17 @@ class TrainableDraft(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write what decoding loads into an empty folder."""
+        ...
+
+
+@runtime_checkable
+class NoisyDraft(Protocol):
+    """A draft whose passes see noise in updates and nowhere else."""
+
+    def noisy(self, step: int) -> AbstractContextManager[None]:
+        """Return the context of update `step`, 0-based, in which passes see its noise.
+
+        The noise is a function of the step and of the samples and not of weights, so that a frozen
+        earlier state of the draft sees the same, as does a training that is resumed.
+        """
         ...

@@ -84,16 +84,10 @@ class DraftModel:
     def forward(self, batch: TrainingBatch) -> DraftOutput:
         """Return its predictions for a batch, teacher-forced.
 
-        Padding is on the right and masked out, positions are given.
+        Padding is on the right, where no row of a sequence looks: it needs no mask, and without
+        one attention computes its lower triangle only.
         """
-        num_rows = batch.input_ids.shape[1]
-        positions = torch.arange(num_rows, device=batch.input_ids.device)
-        output = self._model.model(
-            input_ids=batch.input_ids,
-            attention_mask=(positions < batch.lengths[:, None]).long(),
-            position_ids=positions.expand_as(batch.input_ids),
-            use_cache=False,
-        )
+        output = self._model.model(input_ids=batch.input_ids, use_cache=False)
         return DraftOutput((DraftPass(output.last_hidden_state, self._make_head()),), {})
 
     def save(self, folder: Path) -> None:

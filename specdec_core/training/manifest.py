@@ -35,7 +35,9 @@ class DataCounts(Record):
     num_generated: int = Field(0, description="response tokens that the target wrote here")
     num_compared: int = Field(0, description="of those, written greedily")
     num_mismatched: int = Field(0, description="of those, not what the training forward ranks best")
-    num_flagged: int = Field(0, description="samples where that share is above 1 %, by several tokens")
+    num_flagged: int = Field(
+        0, description="samples where that share is above 1 %, by several tokens"
+    )
     num_too_long: int = Field(0, description="later turns left out as they did not fit")
     num_cut: int = Field(0, description="finished conversations cut to the limit")
     num_bytes: int = Field(0, description="of the shards")

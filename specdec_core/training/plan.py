@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -33,8 +34,11 @@ class BatchSource(Protocol):
         """
         ...
 
-    def validation_batches(self, *, rank: int, num_workers: int) -> list[TrainingBatch]:
-        """Return one worker's part of the held-out sequences, whatever the step."""
+    def validation_batches(self, *, rank: int, num_workers: int) -> Iterable[TrainingBatch]:
+        """Return one worker's part of the held-out sequences, whatever the step.
+
+        They are gone through once; a source may make each when it is asked for.
+        """
         ...
 
 

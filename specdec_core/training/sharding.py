@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -66,16 +66,22 @@ def add_up_gradients(parameters: Mapping[str, nn.Parameter], workers: Workers) -
 
 
 def equally_many(
-    batches: Sequence[TrainingBatch], draft: TrainableDraft, workers: Workers
-) -> list[TrainingBatch]:
-    """Return batches, and empty ones up to the largest number of any worker if it is sharded.
+    batches: Iterable[TrainingBatch], draft: TrainableDraft, workers: Workers
+) -> Iterator[TrainingBatch]:
+    """Yield batches, and empty ones up to the largest number of any worker if it is sharded.
 
-    Every pass through shards is an exchange in which all workers take part.
+    Every pass through shards is an exchange in which all workers take part. How many batches there
+    are is not known before, as they may be made one by one: workers agree on each.
     """
     if not is_sharded(draft):
-        return list(batches)
-    missing = int(workers.most(float(len(batches)))) - len(batches)
-    return [*batches, *[_empty_batch(workers.device)] * missing]
+        yield from batches
+        return
+    own = iter(batches)
+    while True:
+        batch = next(own, None)
+        if not workers.any(batch is not None):
+            return
+        yield _empty_batch(workers.device) if batch is None else batch
 
 
 def _empty_batch(device: torch.device) -> TrainingBatch:

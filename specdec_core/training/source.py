@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from specdec_core.config.training import TrainConfig
 from specdec_core.training.batch import TrainingBatch
@@ -45,12 +45,10 @@ class StoredBatches:
         self, epoch: int, step: int, *, rank: int, num_workers: int
     ) -> list[TrainingBatch]:
         """Return one worker's part of the sequences of a step of an epoch, 0-based both."""
-        return self._read(self._plan.micro_batches(epoch, step, rank, num_workers))
-
-    def validation_batches(self, *, rank: int, num_workers: int) -> list[TrainingBatch]:
-        """Return one worker's part of the held-out sequences."""
-        own = share_of(self._held_out, self._held_out, rank, num_workers)
-        return self._read(pack(own, self._held_out, self._limit))
-
-    def _read(self, parts: Sequence[Sequence[str]]) -> list[TrainingBatch]:
+        parts = self._plan.micro_batches(epoch, step, rank, num_workers)
         return [self._reader.read(part) for part in parts]
+
+    def validation_batches(self, *, rank: int, num_workers: int) -> Iterator[TrainingBatch]:
+        """Return one worker's part of the held-out sequences, each batch read when asked for."""
+        own = share_of(self._held_out, self._held_out, rank, num_workers)
+        return (self._reader.read(part) for part in pack(own, self._held_out, self._limit))

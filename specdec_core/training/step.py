@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from specdec_core.training.batch import TrainingBatch
-from specdec_core.training.draft import DraftOutput, TrainableDraft
+from specdec_core.training.draft import DraftOutput, NoisyDraft, TrainableDraft
 from specdec_core.training.finite import are_finite, refuse_unless_finite
 from specdec_core.training.objective import Objective, add, autocast
 from specdec_core.training.optimizer import clip_gradients, set_learning_rate
@@ -73,11 +74,12 @@ def do_step(
     context.optimizer.zero_grad(set_to_none=False)
     sums: dict[str, float] = {}
     suspects: list[str] = []
-    for batch in equally_many(useful, context.draft, workers):
-        found = _backward(context, objective, batch, counts, reference, step)
-        add(sums, found)
-        if not are_finite(found):
-            suspects += batch.sample_ids
+    with _noise(context.draft, step):
+        for batch in equally_many(useful, context.draft, workers):
+            found = _backward(context, objective, batch, counts, reference, step)
+            add(sums, found)
+            if not are_finite(found):
+                suspects += batch.sample_ids
     totals = workers.sums(sums | _totals(batches, useful))
     num_tokens, num_skipped = int(totals.pop("tokens")), int(totals.pop("skipped"))
     loss, terms = objective.means(totals, counts)
@@ -90,6 +92,10 @@ def do_step(
         set_learning_rate(context.optimizer, plan.rate(step))
         context.optimizer.step()
     return StepResult(loss, terms, norm, num_tokens, num_skipped)
+
+
+def _noise(draft: TrainableDraft, step: int) -> AbstractContextManager[None]:
+    return draft.noisy(step) if isinstance(draft, NoisyDraft) else nullcontext()
 
 
 def _backward(

@@ -5,7 +5,7 @@ Source: EAL (arXiv 2609.24150), expected acceptance length, for greedy drafts an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +45,7 @@ class Validation:
 def validate(
     draft: TrainableDraft,
     objective: Objective,
-    batches: Sequence[TrainingBatch],
+    batches: Iterable[TrainingBatch],
     workers: Workers,
     *,
     reference: Reference | None = None,
@@ -56,7 +56,7 @@ def validate(
     Args:
         draft: What is validated.
         objective: Gives losses, window and temperature.
-        batches: This worker's.
+        batches: This worker's; gone through once, none is kept.
         workers: All of them call this together.
         reference: Of losses that need one; None for others.
         is_autocast: Whether products are taken in bfloat16, as in training.
@@ -64,14 +64,10 @@ def validate(
     Raises:
         EvaluationFailedError: if the loss is not finite; names samples.
     """
-    useful = [batch for batch in batches if bool(batch.response_mask.any())]
-    sums: dict[str, float] = {
-        "sequences": float(sum(len(batch.sample_ids) for batch in batches)),
-        "tokens": float(sum(int(batch.response_mask.sum()) for batch in batches)),
-    }
+    sums = {"sequences": 0.0, "tokens": 0.0}
     counts: dict[str, float] = {}
     suspects: list[str] = []
-    for batch in equally_many(useful, draft, workers):
+    for batch in equally_many(_useful(batches, sums), draft, workers):
         earlier = None
         if objective.needs_reference:
             assert reference is not None  # there is one in the phase that needs it
@@ -95,6 +91,15 @@ def validate(
         num_sequences=int(sums["sequences"]),
         num_tokens=int(sums["tokens"]),
     )
+
+
+def _useful(batches: Iterable[TrainingBatch], totals: dict[str, float]) -> Iterator[TrainingBatch]:
+    """Yield batches that have a response, and count the sequences and response tokens of all."""
+    for batch in batches:
+        num_tokens = int(batch.response_mask.sum())
+        add(totals, {"sequences": float(len(batch.sample_ids)), "tokens": float(num_tokens)})
+        if num_tokens:
+            yield batch
 
 
 def _acceptance(

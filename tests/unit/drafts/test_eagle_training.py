@@ -1,4 +1,4 @@
-"""Training passes of EAGLE heads: whose gradients, which distances, which noise; new heads."""
+"""Training passes of EAGLE heads: whose gradients, which distances; new heads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import torch
 from torch.nn import functional
 
 from specdec_core.config.learned_drafters import Eagle, Medusa
-from specdec_core.config.training import EagleDraft, MedusaDraft
+from specdec_core.config.training import EagleDraft, MedusaDraft, parse_draft
 from specdec_core.decoding import DrafterContext, generate, make_drafter
 from specdec_core.drafts.building import new_trainable
 from specdec_core.drafts.eagle_training import EagleModule
 from specdec_core.drafts.loading import DraftShelf
-from specdec_core.drafts.specs import Provenance
+from specdec_core.drafts.specs import EagleSpec, Provenance
+from specdec_core.drafts.trainable import FrozenEnds
 from specdec_core.drafts.vocabulary import DraftVocabulary
 from specdec_core.errors import ConfigError
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
-from specdec_core.models.tiny import write_tiny_checkpoint
+from specdec_core.models.tiny import tiny_target, write_tiny_checkpoint
 from specdec_core.training.alignment import by_position, prediction_mask
+from specdec_core.training.draft import Head
 from specdec_core.training.losses.counts import PassRows
 from tests.doubles import slow_greedy
 from tests.learned_drafts import batch_of, training_module
@@ -97,23 +99,6 @@ def test_the_distance_has_its_weight_or_is_not_there():
     twice = with_training(module, regression_weight=2.0)(batch).auxiliary["regression"][0]
     assert float(twice.detach()) == pytest.approx(2 * float(once.detach()))
     assert with_training(module, regression_weight=0.0)(batch).auxiliary == {}
-
-
-def test_noise_is_a_function_of_samples_and_weights_and_absent_where_nothing_is_learned():
-    target, module = training_module("llama", "eagle", **SIZES)
-    batch, plain = batch_of(target, SEQUENCES, ()), module
-    module = with_training(module, feature_noise=0.2)
-    noise = module._noise(batch, batch.hidden)
-    assert float(noise.abs().max()) <= 0.2
-    assert float(noise.mean().abs()) < 0.05
-    assert float(noise.std()) == pytest.approx(0.4 / 12**0.5, rel=0.1)
-    assert torch.equal(noise, module._noise(batch, batch.hidden))
-    renamed = dataclasses.replace(batch, sample_ids=("x", "y"))
-    assert not torch.equal(noise, module._noise(renamed, batch.hidden))
-    with torch.no_grad():
-        assert torch.equal(module(batch).passes[0].hidden, plain(batch).passes[0].hidden)
-        module.head.fc.bias += 0.1
-    assert not torch.equal(noise, module._noise(batch, batch.hidden))
 
 
 def test_version_3_learns_a_language_to_every_depth_it_is_unrolled():
@@ -215,5 +200,24 @@ def test_heads_start_as_the_targets_rows_and_the_rest_depends_on_the_seed(model)
 def test_options_that_do_not_fit_are_refused(model):
     with pytest.raises(ConfigError, match="asks for a vocabulary of 64 ids, but None are given"):
         new_trainable(EagleDraft(version=3, vocab_size=64), model)
-    with pytest.raises(ConfigError, match="EAGLE-1 drafts with the target's own head"):
-        new_trainable(EagleDraft(vocab_size=129), model, vocabulary=VOCABULARY)
+    with pytest.raises(ConfigError, match="asks for a vocabulary of None ids, but 129 are given"):
+        new_trainable(EagleDraft(), model, vocabulary=VOCABULARY)
+
+
+def test_version_1_has_no_vocabulary_of_its_own():
+    with pytest.raises(ConfigError, match=r"vocab_size=129 was given, but version 1 .*version=3"):
+        parse_draft("eagle:vocab_size=129")
+    assert parse_draft("eagle:version=3,vocab_size=129") == EagleDraft(version=3, vocab_size=129)
+    arch = tiny_target("llama").arch
+    with pytest.raises(ConfigError, match=r"129 ids were given for EAGLE-1, .*use version 3"):
+        EagleSpec.of_target(arch, 1, 129)
+    assert EagleSpec.of_target(arch, 1).draft_vocab_size is None
+
+
+def test_the_bias_of_the_targets_head_is_kept_but_not_stored():
+    _, module = training_module("llama", "eagle", **SIZES)
+    weight, bias = module.ends.head.weight, torch.arange(7.0, dtype=torch.float64)
+    ends = FrozenEnds(weight, 1.0, Head(weight, bias)).float()
+    assert torch.equal(ends.head.bias, bias.float())
+    assert dict(ends.named_parameters()) == ends.state_dict() == {}
+    assert module.ends.head.bias is None

@@ -1,9 +1,12 @@
 """Reading training data: limit, split, batches, states from disk and from the target."""
 
+import weakref
+
 import pytest
 import torch
 
 from specdec_core.config.draft_data import DataConfig
+from specdec_core.config.training import TrainConfig
 from specdec_core.errors import ConfigError, DataError
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
@@ -11,6 +14,7 @@ from specdec_core.models.tiny import tiny_library_model
 from specdec_core.training.data import BatchReader, DraftData
 from specdec_core.training.manifest import DataCounts, DataManifest, shard_path, write_manifest
 from specdec_core.training.records import ShardWriter, StoredSample, open_shard, read_counts
+from specdec_core.training.source import StoredBatches
 from specdec_core.training.target import FrozenTarget, load_embedding, load_head
 from tests.draft_prompts import settings_of, write_chat_checkpoint
 
@@ -59,8 +63,8 @@ def test_samples_come_back_as_written(tmp_path):
 
 
 def test_a_stored_sample_of_100_tokens_is_cut_to_32(tmp_path):
-    folder = write(tmp_path, [stored("a", 100, (20, 100)), stored("b", 30, (10, 30))])
-    data = DraftData.open(folder, max_tokens=32)
+    samples = [stored("a", 100, (20, 100)), stored("b", 30, (10, 30))]
+    data = DraftData.open(write(tmp_path, samples, max_tokens=32, max_new_tokens=8))
     assert data.report.num_cut == 1
     assert data.lengths == {"a": 32, "b": 30}
     assert data.samples["a"].spans == ((20, 32),)
@@ -71,24 +75,23 @@ def test_a_stored_sample_of_100_tokens_is_cut_to_32(tmp_path):
 
 
 def test_samples_with_nothing_to_learn_from_are_left_out_and_counted(tmp_path):
-    folder = write(tmp_path, [stored("a", 100, (40, 100)), stored("b", 30, (10, 30))])
-    data = DraftData.open(folder, max_tokens=40)
+    samples = [stored("a", 100, (40, 100)), stored("b", 30, (20, 30))]
+    data = DraftData.open(write(tmp_path, samples, max_tokens=40, max_new_tokens=8))
     assert (data.report.num_empty, sorted(data.samples)) == (1, ["b"])
     with pytest.raises(
         DataError, match=r"no sample in .* can be trained on .*2 without a response"
     ):
-        DraftData.open(folder, max_tokens=5)
+        DraftData.open(write(tmp_path, samples, max_tokens=20, max_new_tokens=8))
 
 
-def test_samples_where_the_training_forward_disagrees_are_counted_or_left_out(tmp_path):
+def test_samples_where_the_training_forward_disagrees_are_counted_and_kept(tmp_path):
     # 1 of 100 is not above 1 %, 2 of 100 is; a single one never counts, not even of 10.
     samples = [stored("a", 200, (100, 200), num_mismatched=1)]
     samples += [stored("b", 200, (100, 200), num_mismatched=2)]
     samples += [stored("c", 200, (190, 200), num_mismatched=1)]
-    folder = write(tmp_path, samples, max_tokens=200)
-    assert DraftData.open(folder).report.num_flagged == 1
-    data = DraftData.open(folder, drop_flagged=True)
-    assert (sorted(data.samples), data.report.num_flagged_dropped) == (["a", "c"], 1)
+    data = DraftData.open(write(tmp_path, samples, max_tokens=200))
+    assert (sorted(data.samples), data.report.num_flagged) == (["a", "b", "c"], 1)
+    assert data.report.sentence().endswith("0 without a response left out, 1 flagged")
 
 
 def test_counts_of_a_shard_are_kept_in_it(tmp_path):
@@ -168,15 +171,16 @@ def states(num_tokens, num):
 
 def test_stored_states_come_in_the_order_the_draft_reads_them(tmp_path):
     samples = [
-        stored("a", 6, (3, 6), states=states(6, 3)),
+        stored("a", 18, (3, 18), states=states(18, 3)),
         stored("b", 4, (2, 4), states=states(4, 3)),
     ]
-    data = DraftData.open(write(tmp_path, samples, hidden="taps", taps=(2, 5)), max_tokens=5)
+    limits = {"max_tokens": 16, "max_new_tokens": 8}
+    data = DraftData.open(write(tmp_path, samples, hidden="taps", taps=(2, 5), **limits))
     batch = BatchReader(data, (5, 2)).read(["b", "a"])
-    assert batch.lengths.tolist() == [4, 5]
-    assert torch.equal(batch.hidden[1], states(6, 3)[:5, 0])
+    assert batch.lengths.tolist() == [4, 16]
+    assert torch.equal(batch.hidden[1], states(18, 3)[:16, 0])
     assert torch.equal(batch.hidden[0, :4], states(4, 3)[:, 0])
-    assert torch.equal(batch.hidden[0, 4], torch.zeros(HIDDEN))  # padding
+    assert torch.equal(batch.hidden[0, 4:], torch.zeros(12, HIDDEN))  # padding
     expected = torch.cat([states(4, 3)[:, 2], states(4, 3)[:, 1]], 1)
     assert torch.equal(batch.taps[0, :4], expected)
     assert batch.sample_ids == ("b", "a")
@@ -189,6 +193,29 @@ def test_states_are_returned_in_the_type_that_the_target_computes_in(tmp_path):
     assert batch.hidden.dtype == torch.float32
     assert torch.equal(batch.hidden[0], states(6, 1)[:, 0].bfloat16().float())
     assert batch.taps is None
+
+
+def test_validation_batches_are_read_one_by_one(tmp_path):
+    samples = [stored(str(n), 10 + n, (3, 10 + n), states=states(10 + n, 1)) for n in range(8)]
+    data = DraftData.open(write(tmp_path, samples, hidden="head-input"))
+    alive = []
+
+    class Watched(BatchReader):
+        def read(self, sample_ids):
+            batch = super().read(sample_ids)
+            alive.append(weakref.ref(batch.hidden))
+            return batch
+
+    config = TrainConfig(num_validation=5, micro_batch_tokens=20)  # each has one sequence
+    source = StoredBatches(data, Watched(data), config)
+    batches = source.validation_batches(rank=0, num_workers=1)
+    assert alive == []
+    names, most = [], 0
+    for batch in batches:
+        names += batch.sample_ids
+        most = max(most, sum(one() is not None for one in alive))
+    assert sorted(names) == list(data.split(5)[1])
+    assert (len(alive), most) == (5, 1)
 
 
 def test_what_is_not_stored_needs_the_target(tmp_path):
