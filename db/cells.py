@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.schemas import Interval, ResultStatus
 from specdec_core.config.base import Record
 from specdec_core.config.dtype import DType

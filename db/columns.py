@@ -15,11 +15,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 
-def utc_now() -> datetime:
-    """The present time, aware, in UTC."""
-    return datetime.now(UTC)
-
-
 class UtcDateTime(TypeDecorator[datetime]):
     """Aware UTC datetimes: SQLite keeps no zone, PostgreSQL answers in the session's zone.
 

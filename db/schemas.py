@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from db.columns import utc_now
+from db.clock import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.drafters import format_drafter, parse_drafter
 from specdec_core.config.dtype import DType

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from db.columns import utc_now
+from db.clock import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.training import Criterion, DraftKind
 

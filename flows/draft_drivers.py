@@ -21,6 +21,7 @@ from tasks.report import OnProgress
 from tasks.runtime import LogLine
 from tasks.sinks import open_tracker
 from tasks.training_report import TrainingReport
+from tasks.training_setup import TrainingSetup
 
 
 def train(
@@ -48,29 +49,12 @@ def train(
         ConfigError: if something cannot be used.
         SpecDecError: if it fails; what was finished is stored.
     """
-    start_pool = pool_factory(settings, ModelEvaluatorFactory(settings))
     with Store.open(settings.resolved_database_url) as store:
-        if isinstance(config, LossComparisonConfig):
-            return compare_losses(
-                config,
-                settings,
-                store,
-                start_pool,
-                make_tracker=partial(open_tracker, settings),
-                log=log,
-                progress=progress,
-                should_stop=should_stop,
-                flow_run_id=flow_run_id,
-                is_inline=is_inline,
-                write_files=write_run_files,
-            )
-        return run_training(
-            config,
-            settings,
-            store,
-            start_pool,
-            tracker=open_tracker(settings),
-            evaluation_tracker=open_tracker(settings),
+        setup = TrainingSetup(
+            settings=settings,
+            store=store,
+            start_pool=pool_factory(settings, ModelEvaluatorFactory(settings)),
+            make_tracker=partial(open_tracker, settings),
             log=log,
             progress=progress,
             should_stop=should_stop,
@@ -78,3 +62,6 @@ def train(
             is_inline=is_inline,
             write_files=write_run_files,
         )
+        if isinstance(config, LossComparisonConfig):
+            return compare_losses(config, setup)
+        return run_training(config, setup)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from db.schemas import RunRecord
-from db.store import Store
-from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import (
     LossComparisonConfig,
     TrainingRunConfig,
@@ -22,36 +19,19 @@ from specdec_core.training.manifest import DataManifest
 from tasks.draft_report import DraftEvaluation
 from tasks.draft_runs import run_training, stored_report
 from tasks.draft_stages import Stages
-from tasks.jobs import StopCheck
 from tasks.loss_compose import compare_arms
 from tasks.loss_report import LOSS_KIND, LossReport, LossTraining, RateTrial
-from tasks.pool import PoolFactory
-from tasks.report import OnProgress
-from tasks.run_files import WriteFiles, leave_files, no_files
 from tasks.run_rows import start_run
-from tasks.runtime import LogLine, run_files, run_log
-from tasks.sinks import NullTracker, Tracker, mirrored_run
+from tasks.runtime import run_files, run_log
+from tasks.sinks import Tracker, mirrored_run
 from tasks.training_keys import training_key
 from tasks.training_mirror import loss_metrics, training_child
 from tasks.training_report import TrainingReport
-
-logger = logging.getLogger(__name__)
+from tasks.training_setup import TrainingSetup
 
 
 def compare_losses(
-    config: LossComparisonConfig,
-    settings: Settings,
-    store: Store,
-    start_pool: PoolFactory,
-    *,
-    make_tracker: Callable[[], Tracker] = NullTracker,
-    log: LogLine = logger.info,
-    progress: OnProgress = lambda _progress: None,
-    should_stop: StopCheck = lambda: False,
-    flow_run_id: str | None = None,
-    is_inline: bool = False,
-    stages: Stages | None = None,
-    write_files: WriteFiles = no_files,
+    config: LossComparisonConfig, setup: TrainingSetup, stages: Stages | None = None
 ) -> LossReport:
     """Train under every loss with every seed, compare on the same prompts, store the report.
 
@@ -62,17 +42,8 @@ def compare_losses(
 
     Args:
         config: The comparison.
-        settings: Where things run and are kept.
-        store: The open store.
-        start_pool: Starts the workers that decode with the drafts.
-        make_tracker: Makes mirrors of results, one per run.
-        log: Takes lines for the user.
-        progress: Takes a record after every shard, step and measurement.
-        should_stop: Once true, the work ends as cancelled.
-        flow_run_id: The orchestrator's run; a retry of it continues the same row.
-        is_inline: Whether data and trainings are made in this process, without Ray.
+        setup: Where things run and are kept, and who hears of them.
         stages: What does the work; None for the real ones.
-        write_files: Writes report and plots of the finished run into its folder.
 
     Raises:
         ConfigError: if something cannot be used.
@@ -80,52 +51,29 @@ def compare_losses(
         StoreError: if a database cannot be used.
         WorkerLostError: if no workers can be had.
     """
-    target = resolve_model(config.base.train.data.target, settings.cache_dir, log)
+    settings, store = setup.settings, setup.store
+    stages = stages or Stages()
+    target = resolve_model(config.base.train.data.target, settings.cache_dir, setup.log)
     name = " ".join(config.losses)[:120]
-    run = start_run(store, LOSS_KIND, name, config, settings, flow_run_id)
-    tracker = make_tracker()
-
-    def train(one: TrainingRunConfig, manifest: DataManifest) -> TrainingReport:
-        key = training_key(one.train, manifest, settings)
-        known = stored_report(store, one, key)
-        if known is not None:
-            log(f"{known.losses} rate {one.train.learning_rate:g} seed {one.train.seed} is done")
-            return known
-        return run_training(
-            one,
-            settings,
-            store,
-            start_pool,
-            tracker=make_tracker(),
-            evaluation_tracker=make_tracker(),
-            log=log,
-            progress=progress,
-            should_stop=should_stop,
-            flow_run_id=flow_run_id,
-            is_inline=is_inline,
-            stages=stages,
-            write_files=write_files,
-        )
-
+    run = start_run(store, LOSS_KIND, name, config, settings, setup.flow_run_id)
+    tracker = setup.make_tracker()
     with (
         mirrored_run(store, run, tracker, run_files(settings, run.id)) as metrics,
         run_log(settings, run.id) as log_file,
     ):
-        _, manifest = (stages or Stages()).make_data(
+        _, manifest = stages.make_data(
             config.base.train.data,
             settings,
-            is_inline=is_inline,
-            log=log,
-            should_stop=should_stop,
+            is_inline=setup.is_inline,
+            log=setup.log,
+            should_stop=setup.should_stop,
         )
-        work = _Work(config, lambda one: train(one, manifest), tracker, run, log)
+        work = _Work(config, setup, stages, manifest, run, tracker)
         work.train_all()
         report = work.report(target.reference, str(log_file))
-        summary = report.model_dump(mode="json")
-        run = store.runs.update(run.id, status="completed", summary=summary, error=None)
-        leave_files(write_files, store, run, settings)
+        setup.complete(run, report)
         metrics |= loss_metrics(report)
-    log(report.headline)
+    setup.log(report.headline)
     return report
 
 
@@ -134,10 +82,11 @@ class _Work:
     """One comparison in progress."""
 
     config: LossComparisonConfig
-    train: Callable[[TrainingRunConfig], TrainingReport]
-    tracker: Tracker
+    setup: TrainingSetup
+    stages: Stages
+    manifest: DataManifest
     run: RunRecord
-    log: LogLine
+    tracker: Tracker
     rates: list[RateTrial] = field(default_factory=list)
     trainings: list[LossTraining] = field(default_factory=list)
     evaluations: dict[tuple[str, int], DraftEvaluation] = field(default_factory=dict)
@@ -148,6 +97,16 @@ class _Work:
             rate = self._rate(loss)
             for seed in self.config.seeds if rate is not None else ():
                 self._train(loss, seed, rate)
+
+    def _trained(self, config: TrainingRunConfig) -> TrainingReport:
+        """The report of a training, done now unless the store has it."""
+        key = training_key(config.train, self.manifest, self.setup.settings)
+        known = stored_report(self.setup.store, config, key)
+        if known is None:
+            return run_training(config, self.setup, self.stages)
+        rate, seed = config.train.learning_rate, config.train.seed
+        self.setup.log(f"{known.losses} rate {rate:g} seed {seed} is done")
+        return known
 
     def _variant(self, loss: str, seed: int, rate: float | None) -> TrainingRunConfig:
         first, second = split_losses(loss)
@@ -168,9 +127,9 @@ class _Work:
             each.model_copy(update={"is_chosen": True}) if each is best else each for each in tried
         ]
         if best is None:
-            self.log(f"{loss}: no learning rate could be used")
+            self.setup.log(f"{loss}: no learning rate could be used")
             return None
-        self.log(
+        self.setup.log(
             f"{loss}: learning rate {best.learning_rate:g}, expected acceptance length "
             f"{best.expected_length:.3f}"
         )
@@ -181,7 +140,7 @@ class _Work:
             variant = self._variant(loss, self.config.seeds[0], rate)
             plain = variant.model_copy(update={"evaluate": False, "export": False})
             try:
-                outcome = self.train(plain).outcome
+                outcome = self._trained(plain).outcome
             except EvaluationFailedError as error:
                 yield RateTrial(loss=loss, learning_rate=rate, error=str(error))
                 continue
@@ -200,9 +159,9 @@ class _Work:
             "learning_rate": variant.train.learning_rate,
         }
         try:
-            report = self.train(variant)
+            report = self._trained(variant)
         except EvaluationFailedError as error:
-            self.log(f"{loss}, seed {seed}: failed and left out ({error})")
+            self.setup.log(f"{loss}, seed {seed}: failed and left out ({error})")
             self.trainings.append(LossTraining(**named, error=str(error)))
             return
         outcome = report.outcome

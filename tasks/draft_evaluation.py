@@ -24,13 +24,9 @@ from tasks.cells import CellPlan
 from tasks.draft_report import DraftCell, DraftEvaluation, PromptAcceptance
 from tasks.drafter_data import drafter_data
 from tasks.grid import Grid, Row, make_grid
-from tasks.jobs import StopCheck
-from tasks.pool import PoolFactory
 from tasks.prepare import Preparer, TargetInfo, prepare
-from tasks.report import OnProgress
-from tasks.runtime import LogLine
-from tasks.sinks import Tracker
 from tasks.template_check import check_template
+from tasks.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
     from tasks.draft_expectation import Expectation
@@ -42,16 +38,10 @@ KIND = "draft-evaluation"
 
 def evaluate_draft(
     config: DraftEvaluationConfig,
-    settings: Settings,
-    store: Store,
-    start_pool: PoolFactory,
+    setup: TrainingSetup,
     draft_folder: Path,
     *,
     reference_folder: Path | None = None,
-    tracker: Tracker | None = None,
-    log: LogLine = logger.info,
-    progress: OnProgress = lambda _progress: None,
-    should_stop: StopCheck = lambda: False,
     prepare_workload: Preparer = prepare,
 ) -> DraftEvaluation:
     """Decode prompts with a draft, paired with autoregressive decoding, and compare acceptance.
@@ -63,16 +53,10 @@ def evaluate_draft(
 
     Args:
         config: What is decoded, and the tolerance.
-        settings: Where things run and are kept.
-        store: The open store.
-        start_pool: Starts workers.
+        setup: Where things run and are kept, and who hears of them.
         draft_folder: The draft as decoding loads it.
         reference_folder: The draft as training left it, of which the expected acceptance is; None
             for `draft_folder` itself, which then says nothing about damaged weights.
-        tracker: Mirror of results, best effort.
-        log: Takes lines for the user.
-        progress: Takes a record after every measurement.
-        should_stop: Once true, workers are stopped.
         prepare_workload: Resolves target and suites.
 
     Raises:
@@ -81,40 +65,16 @@ def evaluate_draft(
         StoreError: if a database cannot be used.
         WorkerLostError: if no workers can be had.
     """
-    from specdec_core.models.reference import resolve_model
-    from tasks.draft_expectation import Expectation
-
+    settings, log = setup.settings, setup.log
     plan = _plan(config, settings, prepare_workload, draft_folder, reference_folder)
     target = plan.target
     templates = check_template(plan.reference, target.reference, settings)
     warning = templates.warning(str(plan.draft), target.reference)
     if warning:
         log(warning)
-    reports = {
-        temperature: run_benchmark(
-            bench,
-            settings,
-            store,
-            start_pool,
-            tracker=tracker,
-            log=log,
-            progress=progress,
-            should_stop=should_stop,
-            kind=KIND,
-            prepare_workload=prepare_workload,
-        )
-        for temperature, bench in plan.benches.items()
-    }
+    reports = _measure(plan, setup, prepare_workload)
     log("comparing what steps accepted with what training expects of the same places")
-    expectation = Expectation.load(
-        config,
-        resolve_model(target.reference, settings.cache_dir, logger.info),
-        plan.reference,
-        dtype=target.dtype,
-        device=target.device,
-        settings=settings,
-    )
-    maker = _CellMaker(store, expectation, plan.methods)
+    maker = _CellMaker(setup.store, _expectation(config, plan, settings), plan.methods)
     notes = [note for report in reports.values() for note in report.notes]
     return DraftEvaluation(
         draft=str(plan.draft),
@@ -215,6 +175,44 @@ def _benchmark(
         sampling=sampling,
         dtype=config.dtype,
         session=config.session,
+    )
+
+
+def _measure(
+    plan: _Plan, setup: TrainingSetup, prepare_workload: Preparer
+) -> dict[float, BenchmarkReport]:
+    """Run the benchmark of every temperature."""
+    tracker = setup.make_tracker()
+    return {
+        temperature: run_benchmark(
+            bench,
+            setup.settings,
+            setup.store,
+            setup.start_pool,
+            tracker=tracker,
+            log=setup.log,
+            progress=setup.progress,
+            should_stop=setup.should_stop,
+            kind=KIND,
+            prepare_workload=prepare_workload,
+        )
+        for temperature, bench in plan.benches.items()
+    }
+
+
+def _expectation(config: DraftEvaluationConfig, plan: _Plan, settings: Settings) -> Expectation:
+    """Load target and reference, which say what is expected."""
+    from specdec_core.models.reference import resolve_model
+    from tasks.draft_expectation import Expectation
+
+    target = plan.target
+    return Expectation.load(
+        config,
+        resolve_model(target.reference, settings.cache_dir, logger.info),
+        plan.reference,
+        dtype=target.dtype,
+        device=target.device,
+        settings=settings,
     )
 
 

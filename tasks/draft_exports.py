@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from db.store import Store
 from db.training import DraftCheckpoint
 from specdec_core.config.settings import Settings
 from specdec_core.drafts.provenance_file import read_provenance
@@ -25,7 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 def export_draft(
-    checkpoint: DraftCheckpoint, folder: Path, settings: Settings, log: LogLine = logger.info
+    checkpoint: DraftCheckpoint,
+    evaluation: DraftEvaluation | None,
+    folder: Path,
+    settings: Settings,
+    log: LogLine = logger.info,
 ) -> tuple[Path, ...]:
     """Write a checkpoint in every layout of its kind below `folder`.
 
@@ -35,8 +38,9 @@ def export_draft(
 
     Args:
         checkpoint: What to write.
+        evaluation: Of it, as stored; None if it was not evaluated.
         folder: Where its layouts are.
-        settings: Where models and the store are.
+        settings: Where models are.
         log: Takes lines for the user.
 
     Returns:
@@ -50,7 +54,6 @@ def export_draft(
     """
     from specdec_core.models.reference import resolve_model
 
-    evaluation = _evaluation(checkpoint, settings)
     if evaluation is not None:
         evaluation.require_agreement()
     target = resolve_model(checkpoint.target, settings.cache_dir, log)
@@ -161,12 +164,6 @@ def _rows(cell: DraftCell) -> list[CardFigure]:
         change = f"x{speedup.estimate:.3f} [{speedup.low:.3f}, {speedup.high:.3f}]"
         rows.append(CardFigure(f"{where}: tokens per second", "", rate, change))
     return rows
-
-
-def _evaluation(checkpoint: DraftCheckpoint, settings: Settings) -> DraftEvaluation | None:
-    with Store.open(settings.resolved_database_url) as store:
-        stored = store.checkpoints.evaluation(checkpoint.content_hash)
-    return DraftEvaluation.model_validate(stored) if stored else None
 
 
 def _notes(checkpoint: DraftCheckpoint, evaluation: DraftEvaluation | None) -> list[str]:

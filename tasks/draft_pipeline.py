@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from db.schemas import RunRecord
-from db.store import Store
 from db.training import DraftCheckpoint, TrainingPoint, TrainingRecord
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import TrainingRunConfig
@@ -17,13 +16,11 @@ from specdec_core.errors import SearchCancelledError
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_data import DataProgress
-from tasks.draft_records import checkpoint_of, parent_of, training_record
+from tasks.draft_records import checkpoint_of, parent_of, stored_evaluation, training_record
 from tasks.draft_report import DraftEvaluation
 from tasks.draft_stages import Stages
-from tasks.jobs import StopCheck
-from tasks.pool import PoolFactory
-from tasks.report import OnProgress, Progress
-from tasks.runtime import LogLine, patient_lock, resolve_device
+from tasks.report import Progress
+from tasks.runtime import patient_lock, resolve_device
 from tasks.sinks import Tracker
 from tasks.training_curve import TrainingCurve, validation_lines
 from tasks.training_keys import evaluation_key, folder_hash, training_key
@@ -36,6 +33,7 @@ from tasks.training_report import (
     judge,
     realised_of,
 )
+from tasks.training_setup import TrainingSetup
 from tasks.training_sweep import SweepOutcome, TrainingSweep
 
 _KEY_CHARACTERS = 16
@@ -46,17 +44,10 @@ class Pipeline:
     """One run in progress."""
 
     config: TrainingRunConfig
-    settings: Settings
-    store: Store
-    start_pool: PoolFactory
+    setup: TrainingSetup
+    stages: Stages
     run: RunRecord
     tracker: Tracker
-    evaluation_tracker: Tracker | None
-    log: LogLine
-    progress: OnProgress
-    should_stop: StopCheck
-    is_inline: bool
-    stages: Stages
     asked: TrainingRunConfig = field(init=False)
     skipped: list[Stage] = field(default_factory=list)
     seconds: dict[Stage, float] = field(default_factory=dict)
@@ -103,7 +94,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _timed(self, stage: Stage) -> Iterator[None]:
-        if self.should_stop():
+        if self.setup.should_stop():
             raise SearchCancelledError(f"told to stop before stage {stage!r}")
         started = time.monotonic()
         yield
@@ -111,7 +102,7 @@ class Pipeline:
 
     def _skip(self, stage: Stage, text: str) -> None:
         self.skipped.append(stage)
-        self.log(f"{stage} is done already: {text}")
+        self.setup.log(f"{stage} is done already: {text}")
 
     def _make_data(self) -> tuple[Path, DataManifest]:
         num_told = 0
@@ -120,17 +111,17 @@ class Pipeline:
             nonlocal num_told
             num_told += 1
             text = f"shards, {event.tokens_per_s:.0f} tokens/s"
-            self.progress(
+            self.setup.progress(
                 Progress(stage="data", done=event.num_done, total=event.num_shards, text=text)
             )
 
         folder, manifest = self.stages.make_data(
             self.config.train.data,
-            self.settings,
-            is_inline=self.is_inline,
-            log=self.log,
+            self.setup.settings,
+            is_inline=self.setup.is_inline,
+            log=self.setup.log,
             progress=tell,
-            should_stop=self.should_stop,
+            should_stop=self.setup.should_stop,
         )
         if not num_told:
             self._skip("data", f"{_samples(manifest)} in {folder}")
@@ -148,64 +139,66 @@ class Pipeline:
             num_epochs=config.sweep_epochs,
             seed=config.train.seed,
         )
-        key = training_key(config.train, manifest, self.settings)[:_KEY_CHARACTERS]
+        key = training_key(config.train, manifest, self.setup.settings)[:_KEY_CHARACTERS]
         found = self.stages.sweep(
             config.train,
             sweep,
-            self.settings,
+            self.setup.settings,
             data_folder,
-            self.settings.home_dir / "trainings" / f"sweep-{key}",
-            is_inline=self.is_inline,
-            log=self.log,
-            should_stop=self.should_stop,
+            self.setup.settings.home_dir / "trainings" / f"sweep-{key}",
+            is_inline=self.setup.is_inline,
+            log=self.setup.log,
+            should_stop=self.setup.should_stop,
         )
-        self.log(f"learning rate {found.config.learning_rate:g}, loss {found.config.loss}")
+        self.setup.log(f"learning rate {found.config.learning_rate:g}, loss {found.config.loss}")
         self.config = config.model_copy(update={"train": found.config})
         return found
 
     def _train(
         self, data_folder: Path, manifest: DataManifest
     ) -> tuple[TrainingRecord, DraftCheckpoint]:
-        key = training_key(self.config.train, manifest, self.settings)
-        lock = self.settings.home_dir / "locks" / f"training-{key[:_KEY_CHARACTERS]}"
+        key = training_key(self.config.train, manifest, self.setup.settings)
+        lock = self.setup.settings.home_dir / "locks" / f"training-{key[:_KEY_CHARACTERS]}"
         waiting = "another process trains the same draft: waiting for it"
-        with patient_lock(lock, self.should_stop, lambda: self.log(waiting)):
-            known = self.store.trainings.get(key)
+        with patient_lock(lock, self.setup.should_stop, lambda: self.setup.log(waiting)):
+            known = self.setup.store.trainings.get(key)
             if known is not None and known.checkpoint is not None:
-                checkpoint = self.store.checkpoints.find(known.checkpoint)
+                checkpoint = self.setup.store.checkpoints.find(known.checkpoint)
                 if checkpoint is not None and Path(checkpoint.folder).is_dir():
                     self._skip("training", f"key {key[:12]}, run {known.run_id}")
                     self.tracker.curve(self.run.id, curve_points(known.curve, self.run.created_at))
                     return known, checkpoint
-                self.log(f"the files of training {key[:12]} are gone: it is done again")
+                self.setup.log(f"the files of training {key[:12]} are gone: it is done again")
             return self._train_now(key, data_folder, manifest)
 
     def _train_now(
         self, key: str, data_folder: Path, manifest: DataManifest
     ) -> tuple[TrainingRecord, DraftCheckpoint]:
         train = self.config.train
-        folder = self.settings.home_dir / "trainings" / key[:_KEY_CHARACTERS]
-        record = training_record(key, self.run.id, train, manifest, _hardware(self.settings))
+        folder = self.setup.settings.home_dir / "trainings" / key[:_KEY_CHARACTERS]
+        record = training_record(key, self.run.id, train, manifest, _hardware(self.setup.settings))
 
         def keep(points: tuple[TrainingPoint, ...], new: tuple[TrainingPoint, ...]) -> None:
-            self.store.trainings.put(record.model_copy(update={"curve": points}))
+            self.setup.store.trainings.put(record.model_copy(update={"curve": points}))
             self.tracker.curve(self.run.id, curve_points(new, self.run.created_at))
             for line in validation_lines(new):
-                self.log(line)
+                self.setup.log(line)
 
-        curve = TrainingCurve(keep, self.progress)
+        curve = TrainingCurve(keep, self.setup.progress)
         curve.read(folder)
-        self.store.trainings.put(record.model_copy(update={"curve": curve.points()}), is_again=True)
+        self.setup.store.trainings.put(
+            record.model_copy(update={"curve": curve.points()}), is_again=True
+        )
         folder.mkdir(parents=True, exist_ok=True)
         outcome = self.stages.train(
             train,
-            self.settings,
+            self.setup.settings,
             data_folder,
             folder,
-            is_inline=self.is_inline,
-            log=self.log,
+            is_inline=self.setup.is_inline,
+            log=self.setup.log,
             progress=curve,
-            should_stop=self.should_stop,
+            should_stop=self.setup.should_stop,
         )
         curve.read(folder)
         curve.tell()
@@ -219,30 +212,23 @@ class Pipeline:
                 "wall_s": outcome.seconds,
             }
         )
-        self.store.trainings.put(done)
-        parent = parent_of(self.store, train)
-        return done, self.store.checkpoints.register(checkpoint_of(done, outcome, parent))
+        self.setup.store.trainings.put(done)
+        parent = parent_of(self.setup.store, train)
+        return done, self.setup.store.checkpoints.register(checkpoint_of(done, outcome, parent))
 
     def _evaluate(self, checkpoint: DraftCheckpoint) -> tuple[DraftCheckpoint, DraftEvaluation]:
         key = evaluation_key(self.config.evaluation, checkpoint.content_hash)
         if checkpoint.evaluation_key == key:
             self._skip("evaluation", f"key {key[:12]}, {checkpoint.state}")
-            known = self.store.checkpoints.evaluation(checkpoint.content_hash)
-            return checkpoint, DraftEvaluation.model_validate(known)
+            known = stored_evaluation(self.setup.store, checkpoint)
+            assert known is not None  # the store keeps it with its key
+            return checkpoint, known
         evaluation = self.stages.evaluate(
-            self.config.evaluation,
-            self.settings,
-            self.store,
-            self.start_pool,
-            Path(checkpoint.folder),
-            tracker=self.evaluation_tracker,
-            log=self.log,
-            progress=self.progress,
-            should_stop=self.should_stop,
+            self.config.evaluation, self.setup, Path(checkpoint.folder)
         )
         state, reason = judge(evaluation)
         realised = realised_of(evaluation, checkpoint.criterion, self.config.train.temperature)
-        judged = self.store.checkpoints.judge(
+        judged = self.setup.store.checkpoints.judge(
             checkpoint.content_hash,
             state=state,
             reason=reason,
@@ -251,20 +237,23 @@ class Pipeline:
             realised_length=realised.length if realised else None,
             realised_acceptance=realised.by_depth if realised else (),
         )
-        self.log(f"checkpoint {judged.id} is {state}: {reason}")
+        self.setup.log(f"checkpoint {judged.id} is {state}: {reason}")
         return judged, evaluation
 
     def _export(self, checkpoint: DraftCheckpoint) -> DraftCheckpoint:
         if checkpoint.state != "validated":
             why = checkpoint.reason or "it was not evaluated"
-            self.log(f"checkpoint {checkpoint.id} is not exported: {why}")
+            self.setup.log(f"checkpoint {checkpoint.id} is not exported: {why}")
             return checkpoint
         if checkpoint.exports and all(Path(each).is_dir() for each in checkpoint.exports):
             self._skip("export", ", ".join(checkpoint.exports))
             return checkpoint
-        folder = self.settings.home_dir / "drafts" / checkpoint.content_hash[:_KEY_CHARACTERS]
-        written = self.stages.export(checkpoint, folder, self.settings, self.log)
-        return self.store.checkpoints.note_exports(
+        folder = self.setup.settings.home_dir / "drafts" / checkpoint.content_hash[:_KEY_CHARACTERS]
+        evaluation = stored_evaluation(self.setup.store, checkpoint)
+        written = self.stages.export(
+            checkpoint, evaluation, folder, self.setup.settings, self.setup.log
+        )
+        return self.setup.store.checkpoints.note_exports(
             checkpoint.content_hash, [str(each) for each in written]
         )
 

@@ -11,6 +11,7 @@ from specdec_core.config.training_run import format_draft, losses_of
 from specdec_core.models.reference import ModelRef
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
+from tasks.draft_report import DraftEvaluation
 from tasks.training_keys import folder_hash
 
 
@@ -65,6 +66,12 @@ def checkpoint_of(
         expected_length=best.length,
         expected_acceptance=best.by_depth,
     )
+
+
+def stored_evaluation(store: Store, checkpoint: DraftCheckpoint) -> DraftEvaluation | None:
+    """Return the report of a checkpoint's evaluation, None where there is none."""
+    stored = store.checkpoints.evaluation(checkpoint.content_hash)
+    return DraftEvaluation.model_validate(stored) if stored else None
 
 
 def parent_of(store: Store, train: TrainConfig) -> str | None:

@@ -27,4 +27,6 @@ class Stages:
     train: Callable[..., TrainingOutcome] = train_draft
     sweep: Callable[..., SweepOutcome] = sweep_training
     evaluate: Callable[..., DraftEvaluation] = evaluate_draft
-    export: Callable[[DraftCheckpoint, Path, Settings, LogLine], tuple[Path, ...]] = export_draft
+    export: Callable[
+        [DraftCheckpoint, DraftEvaluation | None, Path, Settings, LogLine], tuple[Path, ...]
+    ] = export_draft

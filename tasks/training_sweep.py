@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -121,6 +122,14 @@ def sweep_training(
     lock = try_lock(make_folder(folder) / ".lock")
     if lock is None:
         raise ConfigError(f"another process runs the sweep in {folder}: wait for it")
+    train = partial(
+        train_draft,
+        settings=settings,
+        data_folder=data_folder,
+        is_inline=is_inline,
+        log=log,
+        should_stop=should_stop,
+    )
     with lock:
         name = f"training/{_key(config, data_key, sweep.model_dump(exclude={'num_trials'}))[:12]}"
         study = _open_study(settings.resolved_optuna_url, name, sweep.seed)
@@ -130,28 +139,25 @@ def sweep_training(
             tried = _with(config, sweep, trial.params)
             key = _key(tried, data_key)
             trial.set_user_attr(_KEY, key)
-            outcome, reason = None, None
-            try:
-                outcome = train_draft(
-                    tried,
-                    settings,
-                    data_folder,
-                    folder / key[:16],
-                    is_inline=is_inline,
-                    log=log,
-                    should_stop=should_stop,
-                )
-            except EvaluationFailedError as error:
-                reason = str(error)[:1000]
-                trial.set_user_attr("reason", reason)
-                study.tell(trial, state=TrialState.FAIL)
-            else:
-                value = outcome.best.acceptance(outcome.criterion).accepted_tokens
-                study.tell(trial, value)
+            outcome = _try(study, trial, partial(train, tried, run_folder=folder / key[:16]))
             result = _trial(study.trials[trial.number], config, sweep)
             log(f"trial {trial.number}: {_describe(result)}")
             done(result, outcome)
         return _outcome(study, config, sweep)
+
+
+def _try(
+    study: optuna.Study, trial: optuna.Trial, train: Callable[[], TrainingOutcome]
+) -> TrainingOutcome | None:
+    """Train and tell the study what came of it; return the outcome, None where it failed."""
+    try:
+        outcome = train()
+    except EvaluationFailedError as error:
+        trial.set_user_attr("reason", str(error)[:1000])
+        study.tell(trial, state=TrialState.FAIL)
+        return None
+    study.tell(trial, outcome.best.acceptance(outcome.criterion).accepted_tokens)
+    return outcome
 
 
 def _check(config: TrainConfig, sweep: TrainingSweep) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.lifecycle import FigureAgreement, ProfileVerification, agreements
 from db.repositories.profile_moves import unknown_profile
 from db.schemas import ProfileStatus, SkipProfile

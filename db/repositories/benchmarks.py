@@ -83,8 +83,7 @@ class BenchmarkRepository:
     ) -> int:
         """Return how many cells match every filter given."""
         conditions = matching(BenchmarkCellTable, run_id=run_id, domain=domain, drafter=drafter)
-        with self.database.read() as connection:
-            return count_rows(connection, BenchmarkCellTable, conditions)
+        return count_rows(self.database, BenchmarkCellTable, conditions)
 
 
 def _to_cell(row: Mapping[Any, Any]) -> BenchmarkCell:

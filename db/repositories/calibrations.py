@@ -14,7 +14,7 @@ from db.repositories.common import (
     DEFAULT_LIMIT,
     count_rows,
     matching,
-    page,
+    read_page,
     require_run,
     to_record,
 )
@@ -57,15 +57,12 @@ class CalibrationRepository:
     ) -> builtins.list[CalibrationRecord]:
         """Return calibrations, newest first; `target` is a model reference or identity."""
         query = _newest_first().where(*matching(CalibrationTable, target=target, hardware=hardware))
-        with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(CalibrationRecord, row) for row in rows]
+        return read_page(self.database, CalibrationRecord, query, limit, offset)
 
     def count(self, target: str | None = None, hardware: str | None = None) -> int:
         """Return how many calibrations match."""
-        with self.database.read() as connection:
-            conditions = matching(CalibrationTable, target=target, hardware=hardware)
-            return count_rows(connection, CalibrationTable, conditions)
+        conditions = matching(CalibrationTable, target=target, hardware=hardware)
+        return count_rows(self.database, CalibrationTable, conditions)
 
 
 def _newest_first() -> Select[Any]:

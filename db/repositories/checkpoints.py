@@ -15,7 +15,7 @@ from db.repositories.common import (
     DEFAULT_LIMIT,
     count_rows,
     matching,
-    page,
+    read_page,
     require_run,
     to_record,
 )
@@ -169,9 +169,7 @@ class CheckpointRepository:
         """
         query = _rows(*_conditions(target, kind, loss, state, run_id))
         query = query.order_by(DraftCheckpointTable.id.desc())
-        with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(DraftCheckpoint, row) for row in rows]
+        return read_page(self.database, DraftCheckpoint, query, limit, offset)
 
     def count(
         self,
@@ -183,8 +181,7 @@ class CheckpointRepository:
     ) -> int:
         """Return how many checkpoints match every filter given."""
         conditions = _conditions(target, kind, loss, state, run_id)
-        with self.database.read() as connection:
-            return count_rows(connection, DraftCheckpointTable, conditions)
+        return count_rows(self.database, DraftCheckpointTable, conditions)
 
 
 def _rows(*conditions: ColumnElement[bool]) -> Select[Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from sqlalchemy import BindParameter, ColumnElement, Connection, Select, func, or_, select
 
+from db.engine import Database
 from db.models import Base, RunTable
 from specdec_core.errors import ConfigError, StoreError
 
@@ -61,13 +62,31 @@ def page(statement: SelectT, limit: int | None, offset: int) -> SelectT:
     return statement.limit(limit).offset(offset)
 
 
+def read_page(
+    database: Database,
+    record: type[RecordT],
+    statement: Select[Any],
+    limit: int | None,
+    offset: int,
+) -> list[RecordT]:
+    """Return the records of one page of `statement`.
+
+    Raises:
+        ConfigError: as `page`.
+    """
+    with database.read() as connection:
+        rows = connection.execute(page(statement, limit, offset)).mappings()
+        return [to_record(record, row) for row in rows]
+
+
 def count_rows(
-    connection: Connection, table: type[Base], conditions: Iterable[ColumnElement[bool]]
+    database: Database, table: type[Base], conditions: Iterable[ColumnElement[bool]]
 ) -> int:
     """Return the number of rows of `table` that meet every condition."""
-    return connection.execute(
-        select(func.count()).select_from(table).where(*conditions)
-    ).scalar_one()
+    with database.read() as connection:
+        return connection.execute(
+            select(func.count()).select_from(table).where(*conditions)
+        ).scalar_one()
 
 
 def storable_message(text: str) -> str:

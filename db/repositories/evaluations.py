@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.engine import Database
 from db.models import EvaluationTable, RunEvaluationTable, RunTable, SampleTable
 from db.repositories.common import (
@@ -19,6 +19,7 @@ from db.repositories.common import (
     count_rows,
     matching,
     page,
+    read_page,
     storable_message,
     to_record,
 )
@@ -177,14 +178,11 @@ class EvaluationRepository:
             status=status,
         )
         query = select(EvaluationTable).where(*conditions).order_by(EvaluationTable.id.desc())
-        with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(EvaluationRow, row) for row in rows]
+        return read_page(self.database, EvaluationRow, query, limit, offset)
 
     def count(self, status: ResultStatus | None = None) -> int:
         """Return how many evaluations are stored."""
-        with self.database.read() as connection:
-            return count_rows(connection, EvaluationTable, matching(EvaluationTable, status=status))
+        return count_rows(self.database, EvaluationTable, matching(EvaluationTable, status=status))
 
     def run_ids(self, key: str) -> builtins.list[str]:
         """Return the runs that used the evaluation, oldest first."""

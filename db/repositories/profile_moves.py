@@ -6,7 +6,7 @@ import logging
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.engine import Database
 from db.lifecycle import PUBLISHED_AS, Cause, ProfileVerification
 from db.models import (

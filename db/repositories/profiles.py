@@ -20,7 +20,7 @@ from db.repositories.common import (
     DEFAULT_LIMIT,
     count_rows,
     matching,
-    page,
+    read_page,
     require_run,
     to_record,
 )
@@ -201,9 +201,7 @@ class ProfileRepository:
         """
         conditions = filter_conditions(domain=domain, target=target, drafter=drafter, status=status)
         query = select(SkipProfileTable).where(*conditions).order_by(SkipProfileTable.id.desc())
-        with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(SkipProfile, row) for row in rows]
+        return read_page(self.database, SkipProfile, query, limit, offset)
 
     def count(
         self,
@@ -214,8 +212,7 @@ class ProfileRepository:
     ) -> int:
         """Return how many profiles match every filter given."""
         conditions = filter_conditions(domain=domain, target=target, drafter=drafter, status=status)
-        with self.database.read() as connection:
-            return count_rows(connection, SkipProfileTable, conditions)
+        return count_rows(self.database, SkipProfileTable, conditions)
 
     def history(self, profile_id: int) -> builtins.list[SkipProfile]:
         """Return every version of the key of one profile, newest first; empty if it is unknown."""

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import select, update
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.engine import Database
 from db.models import FLOW_RUN_KEY, EvaluationTable, RunEvaluationTable, RunTable
 from db.repositories.common import (
@@ -18,6 +18,7 @@ from db.repositories.common import (
     count_rows,
     matching,
     page,
+    read_page,
     require_run,
     storable_message,
     to_record,
@@ -121,14 +122,25 @@ class RunRepository:
             .where(*matching(RunTable, kind=kind, status=status, flow_run_id=flow_run_id))
             .order_by(RunTable.created_at.desc(), RunTable.id)
         )
+        return read_page(self.database, RunRecord, query, limit, offset)
+
+    def ids_of(
+        self, kind: str, name: str, config: Mapping[str, Any], status: RunStatus
+    ) -> builtins.list[str]:
+        """Return the ids of the runs of just this configuration, newest first.
+
+        Cheap among many runs: of those of another name nothing is read, and of the others no
+        summary, which is long.
+        """
+        conditions = matching(RunTable, kind=kind, name=name, status=status)
+        query = select(RunTable.id, RunTable.config).where(*conditions)
+        query = query.order_by(RunTable.created_at.desc(), RunTable.id)
         with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(RunRecord, row) for row in rows]
+            return [row.id for row in connection.execute(query) if row.config == config]
 
     def count(self, kind: str | None = None, status: RunStatus | None = None) -> int:
         """Return how many runs match."""
-        with self.database.read() as connection:
-            return count_rows(connection, RunTable, matching(RunTable, kind=kind, status=status))
+        return count_rows(self.database, RunTable, matching(RunTable, kind=kind, status=status))
 
     def link(self, run_id: str, key: str, role: str, level: int | None = None) -> None:
         """Note that a run used an evaluation in a role; a second time changes nothing.
@@ -167,8 +179,7 @@ class RunRepository:
 
     def count_evaluations(self, run_id: str) -> int:
         """Return how many evaluations a run used."""
-        with self.database.read() as connection:
-            return count_rows(connection, RunEvaluationTable, [RunEvaluationTable.run_id == run_id])
+        return count_rows(self.database, RunEvaluationTable, [RunEvaluationTable.run_id == run_id])
 
     def suite_hashes(self, run_id: str) -> builtins.list[str]:
         """Return the content hashes of the suites that a run's evaluations used, sorted."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from db.columns import utc_now
+from db.clock import utc_now
 from db.engine import Database
 from db.models import TargetTable
 from db.repositories.common import to_record

@@ -13,7 +13,7 @@ from db.repositories.common import (
     DEFAULT_LIMIT,
     count_rows,
     matching,
-    page,
+    read_page,
     require_run,
     to_record,
 )
@@ -78,11 +78,8 @@ class TrainingRepository:
             TrainingTable, target=target, draft_kind=kind, loss=loss, status=status, run_id=run_id
         )
         query = select(TrainingTable).where(*conditions).order_by(TrainingTable.id.desc())
-        with self.database.read() as connection:
-            rows = connection.execute(page(query, limit, offset)).mappings()
-            return [to_record(TrainingRecord, row) for row in rows]
+        return read_page(self.database, TrainingRecord, query, limit, offset)
 
     def count(self, status: TrainingStatus | None = None) -> int:
         """Return how many trainings are stored."""
-        with self.database.read() as connection:
-            return count_rows(connection, TrainingTable, matching(TrainingTable, status=status))
+        return count_rows(self.database, TrainingTable, matching(TrainingTable, status=status))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser
+from typing import get_args
 
+from db.schemas import ProfileStatus
 from flows.commands.verbs import add_group, add_verb
 
-STATUSES = ("candidate", "validated", "active", "retired", "rejected")
 _MODULE = "flows.commands.profiles"
 
 
@@ -23,7 +24,7 @@ def _add_reading(profiles: argparse._SubParsersAction[ArgumentParser]) -> None:
     listing = add_verb(profiles, "list", f"{_MODULE}:list_profiles", "profiles, newest first")
     for name in ("domain", "target", "drafter"):
         listing.add_argument(f"--{name}", help=f"only this {name}")
-    listing.add_argument("--status", choices=STATUSES)
+    listing.add_argument("--status", choices=get_args(ProfileStatus))
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
     show = add_verb(profiles, "show", f"{_MODULE}:show_profile", "one profile, whole")
     _add_id(show)

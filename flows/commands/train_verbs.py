@@ -6,6 +6,7 @@ import argparse
 from argparse import ArgumentParser
 from typing import get_args
 
+from db.training import CheckpointState
 from flows.commands.options import add_flag
 from flows.commands.verbs import add_group, add_verb
 from specdec_core.config.training import DraftKind
@@ -18,7 +19,6 @@ from specdec_core.config.training_run import (
     field_of,
 )
 
-STATES = ("candidate", "validated", "rejected")
 _GROUPS = {
     "train": "draft and training",
     "data": "training data",
@@ -63,7 +63,7 @@ def _add_drafts(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     listing.add_argument("--target", help="only drafts of this model reference or identity")
     listing.add_argument("--kind", choices=get_args(DraftKind))
     listing.add_argument("--loss", help="only this loss, as stored, such as kl+0.1eal")
-    listing.add_argument("--state", choices=STATES)
+    listing.add_argument("--state", choices=get_args(CheckpointState))
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
     show = add_verb(
         drafts,

@@ -112,6 +112,19 @@ class RepositoryConformance:
         with pytest.raises(ConfigError, match="limit -1"):
             store.runs.list(limit=-1)
 
+    def test_runs_are_found_by_what_was_asked_of_them(self, store: Store) -> None:
+        asked = {"beam": 4, "tolerances": [0.05, None], "nested": {"b": 1, "a": "x"}}
+        runs = [examples.make_run(store, config=asked) for _ in range(3)]
+        examples.make_run(store, config={**asked, "beam": 5})
+        examples.make_run(store, config=asked, name="qa")
+        examples.make_run(store, config=asked, kind="sweep")
+        turned = {name: asked[name] for name in reversed(asked)}
+        named = ("tss-search", "translation", turned)
+        assert store.runs.ids_of(*named, "running") == [run.id for run in reversed(runs)]
+        store.runs.update(runs[1].id, status="completed")
+        assert store.runs.ids_of(*named, "completed") == [runs[1].id]
+        assert store.runs.ids_of(*named, "failed") == []
+
     def test_bad_changes_of_runs_are_refused(self, store: Store) -> None:
         with pytest.raises(StoreError, match="run 'x' is not stored"):
             store.runs.update("x", status="failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from db.cells import BenchmarkCell, CellFigures, CellSample, Certificate
-from db.columns import utc_now
+from db.clock import utc_now
 from db.lifecycle import Cause, ProfileVerification
 from db.schemas import (
     CalibrationRecord,

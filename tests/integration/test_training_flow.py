@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from tasks.loss_report import LossReport
 from tasks.pool import pool_factory
 from tasks.sinks import NullTracker
 from tasks.training_report import TrainingReport
+from tasks.training_setup import TrainingSetup
 from tests.tiny_training_runs import tiny_parameters
 
 pytestmark = pytest.mark.slow
@@ -59,8 +61,8 @@ def embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
     monkeypatch.setattr(draft_drivers, "pool_factory", inline)
     for name, driver in (("run_training", run_training), ("compare_losses", compare_losses)):
 
-        def in_process(*given: Any, driver: Any = driver, **options: Any) -> Any:
-            return driver(*given, **{**options, "is_inline": True})
+        def in_process(config: Any, setup: TrainingSetup, driver: Any = driver) -> Any:
+            return driver(config, dataclasses.replace(setup, is_inline=True))
 
         monkeypatch.setattr(draft_drivers, name, in_process)
     monkeypatch.setattr(draft_drivers, "open_tracker", lambda _settings: NullTracker())

@@ -17,6 +17,7 @@ from tasks.evaluator import ModelEvaluatorFactory
 from tasks.loss_report import LossReport
 from tasks.pool import pool_factory
 from tasks.training import train_draft
+from tasks.training_setup import TrainingSetup
 from tests.draft_prompts import settings_of
 from tests.tiny_training_runs import tiny_parameters
 
@@ -44,16 +45,14 @@ def compare(
     quick = {"num_epochs": 1, "evaluate": False, "export": False}
     config = training_config(None, {**tiny_parameters(models), **quick, **changes})
     assert isinstance(config, LossComparisonConfig)
-    start = pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True)
-    return compare_losses(
-        config,
-        settings,
-        store,
-        start,
+    setup = TrainingSetup(
+        settings=settings,
+        store=store,
+        start_pool=pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True),
         log=(log if log is not None else []).append,
         is_inline=True,
-        stages=Stages(train=train),
     )
+    return compare_losses(config, setup, Stages(train=train))
 
 
 def test_every_loss_gets_the_rate_that_is_best_on_validation_data(

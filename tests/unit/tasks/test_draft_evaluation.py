@@ -26,6 +26,7 @@ from tasks.draft_evaluation import evaluate_draft
 from tasks.draft_report import DraftCell, DraftEvaluation
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.pool import pool_factory
+from tasks.training_setup import TrainingSetup
 from tests.learned_drafts import write_draft
 
 NUM_LAYERS = 4
@@ -73,17 +74,13 @@ def evaluate(
         "min_trials": 4,
     }
     config = DraftEvaluationConfig.model_validate(fields | changes)
-    start = pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True)
-    taken = log if log is not None else []
-    return evaluate_draft(
-        config,
-        settings,
-        store,
-        start,
-        draft,
-        reference_folder=reference,
-        log=taken.append,
+    setup = TrainingSetup(
+        settings=settings,
+        store=store,
+        start_pool=pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True),
+        log=(log if log is not None else []).append,
     )
+    return evaluate_draft(config, setup, draft, reference_folder=reference)
 
 
 def cell_of(found: DraftEvaluation, shape: str, temperature: float) -> DraftCell:

@@ -11,6 +11,7 @@ from db.cells import CellFigures
 from db.schemas import Interval
 from db.store import Store
 from db.training import DraftCheckpoint
+from flows.commands.execute import execute
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import PrunedDraft
@@ -24,6 +25,7 @@ from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.tiny import write_tiny_checkpoint
 from specdec_core.training.pruning import prune_target
 from tasks.draft_exports import export_draft
+from tasks.draft_records import stored_evaluation
 from tasks.draft_report import DepthAgreement, DraftCell, DraftEvaluation
 from tasks.training_keys import folder_hash
 from tests.integration import store_examples as examples
@@ -101,13 +103,20 @@ def judge(store: Store, one: DraftCheckpoint, report: DraftEvaluation) -> None:
     )
 
 
+def export(
+    store: Store, one: DraftCheckpoint, folder: Path, settings: Settings
+) -> tuple[Path, ...]:
+    """Export as commands do, with the evaluation that is stored."""
+    return export_draft(one, stored_evaluation(store, one), folder, settings)
+
+
 def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
     store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
 ) -> None:
     prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
     one = checkpoint(store, target, tmp_path / "draft", "pruned")
     judge(store, one, evaluation(target, is_agreed=True))
-    (folder,) = export_draft(one, tmp_path / "out", settings)
+    (folder,) = export(store, one, tmp_path / "out", settings)
     done = verify_assistant(folder)
     assert (done.provenance.template_hash, done.provenance.data_hash) == ("t" * 64, "d" * 64)
     card = (folder / "README.md").read_text()
@@ -115,8 +124,33 @@ def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
     assert "x1.200 [1.100, 1.300]" in card
     assert "Measured at batch 1 on 4 prompts per domain" in card
     before = (folder / "README.md").stat().st_mtime_ns
-    assert export_draft(one, tmp_path / "out", settings) == (folder,)
+    assert export(store, one, tmp_path / "out", settings) == (folder,)
     assert (folder / "README.md").stat().st_mtime_ns == before
+
+
+def test_the_command_exports_with_the_stored_evaluation_and_notes_where(
+    store: Store,
+    settings: Settings,
+    target: ResolvedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPECDEC_HOME", str(settings.home_dir))
+    monkeypatch.setenv("SPECDEC_CACHE", str(settings.cache_dir))
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    words = ["drafts", "export", str(one.id), "--to", str(tmp_path / "out")]
+    judge(store, one, evaluation(target, is_agreed=False))
+    assert execute(words) == 1
+    assert "depth 1: expected 0.750, realised 0.250" in capsys.readouterr().err
+    judge(store, one, evaluation(target, is_agreed=True))
+    assert execute(words) == 0
+    written = tmp_path / "out" / "transformers"
+    assert "tokens per step | 1 | 1.750" in (written / "README.md").read_text()
+    noted = store.checkpoints.find(one.content_hash)
+    assert noted is not None
+    assert noted.exports == (str(written),)
 
 
 def test_what_training_says_of_its_texts_goes_along(
@@ -126,7 +160,7 @@ def test_what_training_says_of_its_texts_goes_along(
     said = Provenance(template_hash="e" * 64, domains=("chat", "qa"), data_hash="f" * 64)
     write_provenance(tmp_path / "draft", said)
     one = checkpoint(store, target, tmp_path / "draft", "pruned")
-    (folder,) = export_draft(one, tmp_path / "out", settings)
+    (folder,) = export(store, one, tmp_path / "out", settings)
     assert verify_assistant(folder).provenance == said
     assert read_provenance(folder) == said
 
@@ -137,11 +171,11 @@ def test_a_head_is_written_in_both_layouts_and_damage_is_noticed_when_asked_agai
     loaded = load_target(target, dtype="float32", device="cpu")
     write_draft(tmp_path / "head", "eagle3", loaded)
     one = checkpoint(store, target, tmp_path / "head", "eagle")
-    folders = export_draft(one, tmp_path / "out", settings)
+    folders = export(store, one, tmp_path / "out", settings)
     assert [verify_eagle(folder).layout for folder in folders] == ["speculators", "sglang"]
     (folders[1] / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ExportError, match=r"model\.safetensors cannot be read"):
-        export_draft(one, tmp_path / "out", settings)
+        export(store, one, tmp_path / "out", settings)
 
 
 def test_files_that_were_changed_are_not_exported(
@@ -151,7 +185,7 @@ def test_files_that_were_changed_are_not_exported(
     one = checkpoint(store, target, tmp_path / "draft", "pruned")
     (tmp_path / "draft" / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"has content .* but checkpoint 1 is .*: bring its"):
-        export_draft(one, tmp_path / "out", settings)
+        export(store, one, tmp_path / "out", settings)
 
 
 def test_a_draft_that_decodes_otherwise_than_expected_is_not_exported(
@@ -164,7 +198,7 @@ def test_a_draft_that_decodes_otherwise_than_expected_is_not_exported(
         ExportError,
         match=r"qa, chain, temperature 0, depth 1: expected 0\.750, realised 0\.250 in 40 steps",
     ):
-        export_draft(one, tmp_path / "out", settings)
+        export(store, one, tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()
 
 
@@ -172,7 +206,7 @@ def test_medusa_has_no_layout_and_another_target_is_refused(
     store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
 ) -> None:
     one = checkpoint(store, target, tmp_path / "head", "medusa")
-    assert export_draft(one, tmp_path / "out", settings) == ()
+    assert export(store, one, tmp_path / "out", settings) == ()
     other = one.model_copy(update={"target_identity": "b" * 64})
     with pytest.raises(ConfigError, match=r"is of target bbbbbbbbbbbb\.\., but path:"):
-        export_draft(other, tmp_path / "out", settings)
+        export(store, other, tmp_path / "out", settings)

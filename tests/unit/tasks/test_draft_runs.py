@@ -14,7 +14,7 @@ from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import TrainingRunConfig
 from specdec_core.errors import ConfigError, SearchCancelledError
-from tasks.draft_runs import run_training
+from tasks.draft_runs import run_name, run_training, stored_report
 from tasks.draft_stages import Stages
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.mirrored import CurvePoint, TrackedModel
@@ -23,6 +23,7 @@ from tasks.report import Progress
 from tasks.sinks import NullTracker, Tracker
 from tasks.training import train_draft
 from tasks.training_report import TrainingReport
+from tasks.training_setup import TrainingSetup
 from tests.draft_prompts import settings_of
 from tests.tiny_training_runs import tiny_run
 
@@ -60,10 +61,18 @@ def run(
     store: Store,
     *,
     tracker: Tracker | None = None,
+    stages: Stages | None = None,
     **options: Any,
 ) -> TrainingReport:
-    start = pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True)
-    return run_training(config, settings, store, start, tracker=tracker, is_inline=True, **options)
+    setup = TrainingSetup(
+        settings=settings,
+        store=store,
+        start_pool=pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True),
+        make_tracker=lambda: tracker or NullTracker(),
+        is_inline=True,
+        **options,
+    )
+    return run_training(config, setup, stages)
 
 
 def no_work(*_given: object, **_options: object) -> Any:
@@ -120,6 +129,46 @@ def test_a_training_is_stored_whole_and_the_second_run_answers_at_once(
     assert second.model_copy(update=same) == first.model_copy(update=same)
     assert again.points
     assert store.trainings.count() == store.checkpoints.count() == 1
+
+    assert stored_report(store, config, first.training_key) == second
+    store.checkpoints.judge(
+        checkpoint.content_hash,
+        state="validated",
+        reason="as code was before",
+        evaluation_key="older",
+        evaluation={},
+        realised_length=2.0,
+        realised_acceptance=(0.5,),
+    )
+    assert stored_report(store, config, first.training_key) is None
+    unevaluated = config.model_copy(update={"evaluate": False})
+    assert stored_report(store, unevaluated, first.training_key) is None
+
+
+def test_a_report_is_found_by_key_and_configuration_and_no_other_one_is_read(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    config = tiny_run(models, evaluate=False, export=False, num_epochs=1)
+    first, second = (run(config, settings, store) for _ in range(2))
+    key = first.training_key
+    asked = config.model_dump(mode="json")
+    # Newer than both: of another key, not finished, of another name, and of another configuration.
+    for name, given, status, found in (
+        (run_name(config), asked, "completed", {"training_key": "of older code"}),
+        (run_name(config), asked, "failed", {"training_key": key}),
+        ("unreadable", asked, "completed", {}),
+        (run_name(config), {**asked, "export": True}, "completed", {}),
+    ):
+        one = store.runs.create("train-drafter", name, given, {})
+        store.runs.update(one.id, status=status, summary=found)  # type: ignore[arg-type]  # a literal
+    with store.database.write() as connection:
+        connection.exec_driver_sql("UPDATE specdec_runs SET summary = '{' WHERE summary = '{}'")
+    with pytest.raises(json.JSONDecodeError):
+        store.runs.list(kind="train-drafter")
+    assert stored_report(store, config, key) == second
+    assert stored_report(store, config, "of older code") is None
+    other = config.model_copy(update={"export": True, "evaluate": True})
+    assert stored_report(store, other, key) is None
 
 
 def test_a_killed_training_goes_on_and_its_curve_is_whole(
