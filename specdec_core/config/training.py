@@ -38,7 +38,7 @@ class PrunedDraft(Record):
     kind: Literal["pruned"] = "pruned"
     layers: Layers = Field((), description="blocks kept, 0-based, such as 0/7/15/22/29")
     num_layers: int = Field(
-        5, ge=1, le=512, description="blocks kept, evenly spread, ends included; unless layers"
+        5, ge=1, le=512, description="blocks kept, the first ones; unless layers"
     )
     vocab_size: int | None = Field(
         None, ge=16, description="ids kept, by frequency in the training responses; default all"

@@ -4,8 +4,9 @@ What is left is an ordinary checkpoint. Where its vocabulary is narrowed a file 
 which rows of the head drafting computes; embedding and head stay whole, so that the draft reads
 every token and other programs load it as it is.
 
-Source: layer pruning as in ShortGPT (Men et al. 2024), blocks chosen by place instead of by
-score; FR-Spec (Zhao et al. 2025), section 3, for the vocabulary by frequency.
+Source: layer pruning as in ShortGPT (Men et al. 2024), but for the choice: early blocks draft, as
+in LayerSkip (Elhoushi et al. 2024); FR-Spec (Zhao et al. 2025), section 3, for the vocabulary by
+frequency.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class PrunedCheckpoint(Record):
 def kept_layers(shape: PrunedDraft, num_layers: int) -> tuple[int, ...]:
     """Return the blocks of a target that a draft keeps, 0-based and rising.
 
-    Without a choice they are spread evenly over the target, first and last block included; a
-    single one is the last, whose output the final norm was made for.
+    Without a choice they are the first ones: each goes on getting the input that it was trained
+    for, and a short training learns more from there than from blocks that are spread out.
 
     Args:
         shape: The choice, or how many.
@@ -79,10 +80,7 @@ def kept_layers(shape: PrunedDraft, num_layers: int) -> tuple[int, ...]:
         raise ConfigError(
             f"{num} blocks cannot be kept of a target with {num_layers}: ask for fewer"
         )
-    if num == 1:
-        return (num_layers - 1,)
-    steps, last = num - 1, num_layers - 1
-    return tuple((2 * index * last + steps) // (2 * steps) for index in range(num))  # half up
+    return tuple(range(num))
 
 
 def frequent_vocabulary(counts: Tensor, size: int, model: ResolvedModel) -> DraftVocabulary:
