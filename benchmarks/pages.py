@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.common import RESULTS
-from benchmarks.results_page import Documents, load_searches, result_tables, table
+from benchmarks.exported import Documents, table
+from benchmarks.results_page import SEARCHES, result_tables
 from benchmarks.suites import SPEC_BENCH
+from benchmarks.trainings_page import TRAININGS, training_tables
 
 Figures = Mapping[str, Any]
 _ROOT = RESULTS.parents[1]
 README = _ROOT / "README.md"
 PAGE = _ROOT / "docs" / "measured.md"
 SEARCHED = _ROOT / "docs" / "results.md"
+TRAINED = _ROOT / "docs" / "training-results.md"
 _BEGIN, _END = "<!-- figures: python -m benchmarks.pages -->", "<!-- end of figures -->"
 _MODELS = {"pypi:smollm2-135m": "SmolLM2 135M", "pypi:gemma3-270m": "Gemma 3 270M"}
 _OWN = "speedup_over_autoregressive"
@@ -49,6 +52,16 @@ def searched_page(text: str, documents: Documents) -> str:
     return before + result_tables(documents) + after
 
 
+def trained_page(text: str, documents: Documents) -> str:
+    """Return docs/training-results.md with the tables between its two marks made anew.
+
+    Raises:
+        ValueError: if the marks are missing, or for a document that is not about drafts.
+    """
+    before, after = _around_marks(text, "docs/training-results.md")
+    return before + training_tables(documents) + after
+
+
 def measured_page(results: Figures) -> str:
     """Return docs/measured.md: what README's table summarises, cell by cell."""
     methods = results["methods"]
@@ -67,11 +80,12 @@ def measured_page(results: Figures) -> str:
 
 
 def update() -> None:
-    """Write all three files."""
+    """Write all four files."""
     results = load_results()
     README.write_text(readme_with_figures(README.read_text(), results))
     PAGE.write_text(measured_page(results))
-    SEARCHED.write_text(searched_page(SEARCHED.read_text(), load_searches()))
+    SEARCHED.write_text(searched_page(SEARCHED.read_text(), SEARCHES.load()))
+    TRAINED.write_text(trained_page(TRAINED.read_text(), TRAININGS.load()))
 
 
 def _around_marks(text: str, where: str) -> tuple[str, str]:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS
+from benchmarks.exported import Document, Documents, ExportedRuns, rows_of, table, table_of
 
-SEARCHES = RESULTS / "searches"
-_HERE = "../benchmarks/results/searches"
+SEARCHES = ExportedRuns(RESULTS / "searches")
 _KINDS = {"tss-compare": "Strategies", "tss-sensitivity": "Tolerances"}
-
-Document = Mapping[str, Any]
-Documents = Mapping[str, Document]
-
-
-def load_searches(folder: Path = SEARCHES) -> dict[str, Document]:
-    """Return the exported runs and comparisons by the stem of their file."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
 def result_tables(documents: Documents) -> str:
@@ -32,12 +22,6 @@ def result_tables(documents: Documents) -> str:
     if joint:
         parts += ["## Several runs beside each other\n", *_comparisons(joint)]
     return "\n".join(parts)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _of_target(documents: Documents) -> Iterator[str]:
@@ -56,27 +40,27 @@ def _of_target(documents: Documents) -> Iterator[str]:
                 yield f"### {title}\n"
                 yield text
         yield "### Single units and all evaluated sets\n"
-        yield from (_pictures(name, ("ablation", "pareto")) for name in searches)
+        yield from (SEARCHES.pictures(name, ("ablation", "pareto")) for name in searches)
     for kind, title in _KINDS.items():
         for name, each in documents.items():
             if each["kind"] == kind:
-                yield f"### {title}: {_link(name, each['search'])}\n"
+                yield f"### {title}: {SEARCHES.link(name, each['search'])}\n"
                 yield f"{each['figures']['headline']}.\n"
-                yield _table_of(each["figures"]["tables"]["answers"])
+                yield table_of(each["figures"]["tables"]["answers"])
                 changes = each["figures"]["tables"].get("changes")
                 if changes is not None:
-                    yield _table_of(changes)
+                    yield table_of(changes)
 
 
 def _comparisons(documents: Documents) -> Iterator[str]:
     for name, each in documents.items():
-        yield f"### {_link(name, name)}\n"
+        yield f"### {SEARCHES.link(name, name)}\n"
         drafters = each["tables"].get("drafters")
         if drafters is not None:
-            yield _table_of(drafters)
-        stems = sorted(path.stem for path in (SEARCHES / name).glob("*.png"))
+            yield table_of(drafters)
+        stems = SEARCHES.plots(name)
         if stems:
-            yield _pictures(name, stems)
+            yield SEARCHES.pictures(name, stems)
 
 
 _SETTINGS = (
@@ -100,7 +84,7 @@ def _settings(name: str, document: Document) -> Sequence[str]:
     costs = figures["costs"]
     tolerances = [_tolerance(config, part) for part in ("acceptance", "metric")]
     return (
-        _link(name, document["search"]),
+        SEARCHES.link(name, document["search"]),
         config["strategy"],
         f"`{config['drafter']}`",
         config["units"],
@@ -128,25 +112,8 @@ def _joined(documents: Documents, key: str) -> str:
         found = each["figures"]["tables"].get(key)
         if found is not None and found["rows"]:
             head = found["columns"]
-            rows += [[_link(name, first), *rest] for first, *rest in _rows(found)]
+            rows += [[SEARCHES.link(name, first), *rest] for first, *rest in rows_of(found)]
     return table(head, rows) if rows else ""
-
-
-def _table_of(found: Document) -> str:
-    return table(found["columns"], _rows(found))
-
-
-def _rows(found: Document) -> list[list[str]]:
-    return [row.split(" | ") for row in found["rows"]]
-
-
-def _pictures(name: str, stems: Sequence[str]) -> str:
-    shown = [stem for stem in stems if (SEARCHES / name / f"{stem}.png").is_file()]
-    return "\n".join(f"![{name}: {stem}]({_HERE}/{name}/{stem}.png)" for stem in shown) + "\n"
-
-
-def _link(name: str, text: str) -> str:
-    return f"[{text}]({_HERE}/{name}.md)"
 
 
 def _target(document: Document) -> str | None:

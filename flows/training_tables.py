@@ -34,6 +34,7 @@ def summary_table(report: TrainingReport) -> TableView:
         ("trained tokens per second", number(outcome.tokens_per_s, 0)),
         ("expected acceptance length before", number(start.length)),
         ("the same of the checkpoint kept", f"{best.length:.3f} at step {outcome.best.step}"),
+        ("checkpoint chosen by", f"{outcome.criterion} acceptance"),
         ("realised acceptance length", number(one.realised_length)),
         ("state", f"{one.state}: {one.reason or 'not evaluated'}"),
         ("checkpoint", f"{one.id}, {one.content_hash[:12]}"),

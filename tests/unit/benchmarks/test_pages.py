@@ -1,8 +1,10 @@
 """The tables of README and of docs are those of the stored results."""
 
+import re
+
 import pytest
 
-from benchmarks import pages, results_page
+from benchmarks import pages, results_page, trainings_page
 
 
 def test_readme_and_page_show_what_the_result_files_hold():
@@ -18,13 +20,33 @@ def test_a_readme_without_marks_is_refused():
 
 
 def test_the_page_of_searches_shows_what_the_exported_files_hold():
-    documents = results_page.load_searches()
+    documents = results_page.SEARCHES.load()
     text = pages.SEARCHED.read_text()
     assert text == pages.searched_page(text, documents), "run python -m benchmarks.pages"
     assert any(document.get("kind") == "tss-search" for document in documents.values())
     for name in documents:
         assert f"{name}.md)" in text
-        assert (results_page.SEARCHES / f"{name}.md").is_file()
+        assert (results_page.SEARCHES.folder / f"{name}.md").is_file()
+
+
+def test_the_page_of_trainings_shows_what_the_exported_files_hold():
+    documents = trainings_page.TRAININGS.load()
+    text = pages.TRAINED.read_text()
+    assert text == pages.trained_page(text, documents), "run python -m benchmarks.pages"
+    for name in documents:
+        assert f"{name}.md)" in text
+
+
+@pytest.mark.parametrize("page", [pages.SEARCHED, pages.TRAINED], ids=lambda page: page.stem)
+def test_links_and_pictures_of_a_page_lead_to_files(page):
+    places = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert places
+    assert [place for place in places if not (page.parent / place).is_file()] == []
+
+
+def test_the_pages_of_results_are_linked():
+    for page in (pages.README, pages.TRAINED.with_name("training.md")):
+        assert "training-results.md)" in page.read_text()
 
 
 def test_searches_of_a_target_share_their_tables_and_sweeps_have_their_own():
@@ -82,6 +104,8 @@ def test_searches_of_a_target_share_their_tables_and_sweeps_have_their_own():
     assert "| tss | 2,3 |" in lines[strategies:]
 
 
-def test_a_page_of_searches_without_marks_is_refused():
+def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match=r"docs/results\.md needs the lines"):
         pages.searched_page("# Results\n", {})
+    with pytest.raises(ValueError, match=r"docs/training-results\.md needs the lines"):
+        pages.trained_page("# Results\n", {})
