@@ -37,7 +37,9 @@ def logits(model: ResolvedModel, skip: str = "", *, is_draft: bool = False) -> t
     ("num", "expected"),
     [(1, (0,)), (2, (0, 1)), (5, (0, 1, 2, 3, 4)), (30, tuple(range(30)))],
 )
-def test_the_first_blocks_are_kept_unless_some_are_chosen(num: int, expected: tuple[int, ...]) -> None:
+def test_the_first_blocks_are_kept_unless_some_are_chosen(
+    num: int, expected: tuple[int, ...]
+) -> None:
     assert kept_layers(PrunedDraft(num_layers=num), 30) == expected
 
 
