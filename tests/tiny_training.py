@@ -109,9 +109,9 @@ def target_head(*, seed: int = 7, dtype: torch.dtype = torch.float64) -> Head:
     return Head(weight.to(dtype))
 
 
-def objective(loss: str = "kl", **options: Any) -> Objective:
+def objective(loss: str = "kl", *, gamma: int = GAMMA, **options: Any) -> Objective:
     """Return a loss against the random target."""
-    config = LossConfig(terms=parse_loss(loss), gamma=GAMMA, **options)
+    config = LossConfig(terms=parse_loss(loss), gamma=gamma, **options)
     return Objective(config, target_head())
 
 
@@ -185,7 +185,7 @@ def make_trainer(
         TrainingParts(
             plan=TrainingPlan.of(config, source.steps_per_epoch),
             draft=draft if draft is not None else tiny_draft(folder),
-            objectives=tuple(objective(text) for text in texts),
+            objectives=tuple(objective(text, gamma=config.gamma) for text in texts),
             source=source,
             checkpoints=CheckpointFolder(folder / "checkpoints", identity),
             workers=workers or Workers(),

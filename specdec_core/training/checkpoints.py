@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from specdec_core.errors import ConfigError, StoreError
 
 _FOLDER = re.compile(r"step-(?P<step>\d{8})")
 _STATE, _MANIFEST = "state.pt", "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
 NUM_NEWEST = 2
 
 
@@ -46,7 +47,7 @@ class TrainingState:
         progress: How far it is.
         weights: Of the trained parameters, by name.
         moments: State of the optimizer, by parameter name.
-        reference: Weights at the end of the first phase; empty before it, or where none is needed.
+        reference: Weights that the present phase began with; empty where none are needed.
     """
 
     progress: Progress
@@ -62,6 +63,7 @@ class _Manifest(Record):
     identity: str
     progress: Progress
     state_bytes: int
+    state_sha256: str
 
 
 class CheckpointFolder:
@@ -82,13 +84,13 @@ class CheckpointFolder:
             if manifest.format != _FORMAT:
                 raise ConfigError(
                     f"{path} has checkpoint format {manifest.format}, this version writes "
-                    f"{_FORMAT}: continue it with the version that wrote it, or use a new folder"
+                    f"{_FORMAT}: continue it with the version that wrote it, or remove {folder}"
                 )
             if manifest.identity != identity:
                 raise ConfigError(
                     f"{path} is of another configuration or other data (identity "
                     f"{manifest.identity[:12]}, expected {identity[:12]}): give the configuration "
-                    "it was made with, or a new run folder"
+                    f"it was made with, or remove {folder}"
                 )
 
     def save(self, state: TrainingState) -> Path:
@@ -116,15 +118,29 @@ class CheckpointFolder:
             return None
         path, manifest = found[step]
         try:
+            if _hash(path / _STATE) != manifest.state_sha256:
+                raise ValueError("its contents are not those that were written")
             state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
             return TrainingState(
                 manifest.progress, state["weights"], state["moments"], state["reference"]
             )
         except (OSError, RuntimeError, KeyError, ValueError, EOFError, UnpicklingError) as error:
             raise ConfigError(
-                f"checkpoint {path} is damaged ({type(error).__name__}): remove it, the one before "
-                "is used then"
+                f"checkpoint {path} is damaged ({type(error).__name__}: {error}): remove it, the "
+                "one before is used then"
             ) from error
+
+    def check_kept(self, step: int | None) -> None:
+        """Check that the checkpoint of a step is there.
+
+        Raises:
+            ConfigError: if it is not, although the newest one names it as the best.
+        """
+        if step is not None and step not in _manifests(self._folder):
+            raise ConfigError(
+                f"the checkpoint of step {step}, the best of this training, is not in "
+                f"{self._folder} any more: remove that folder, which starts the training anew"
+            )
 
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08d}"
@@ -150,6 +166,7 @@ class CheckpointFolder:
                 identity=self._identity,
                 progress=state.progress,
                 state_bytes=(part / _STATE).stat().st_size,
+                state_sha256=_hash(part / _STATE),
             )
             (part / _MANIFEST).write_text(manifest.model_dump_json())
             shutil.rmtree(final, ignore_errors=True)  # what lies there is no whole checkpoint
@@ -190,8 +207,13 @@ def check_disk(folder: Path, state_bytes: int) -> None:
     if needed > free:
         raise ConfigError(
             f"checkpoints need {needed / 2**20:.0f} MiB more in {folder}, free are "
-            f"{free / 2**20:.0f} MiB: free space or choose another run folder"
+            f"{free / 2**20:.0f} MiB: free space"
         )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _manifests(folder: Path) -> dict[int, tuple[Path, _Manifest]]:

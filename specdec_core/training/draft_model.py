@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from specdec_core.drafts.provenance_file import PRUNED_FILE
@@ -61,10 +62,10 @@ class DraftModel:
                 module = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
                 )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ConfigError(
                 f"draft {folder} cannot be loaded ({type(error).__name__}: {error}): give the "
-                "folder of a causal language model"
+                "folder of a causal language model with all of its weights"
             ) from error
         return cls(module.to(device), folder)
 

@@ -18,6 +18,7 @@ from specdec_core.training.draft import DraftOutput, Head, TrainableDraft
 from specdec_core.training.losses.bounded import bounded_loss
 from specdec_core.training.losses.common import LossResult, mean_loss
 from specdec_core.training.losses.counts import Counts, PassRows, count
+from specdec_core.training.losses.terms import TERMS
 
 _AUXILIARY = "auxiliary/"
 
@@ -67,6 +68,14 @@ class Objective:
             own |= {_AUXILIARY + name: value for name, value in auxiliary.items()}
             add(numbers, own)
         return numbers
+
+    def can_learn(self, counts: Mapping[str, float]) -> bool:
+        """Whether counts have a unit of any of the losses, auxiliary ones included."""
+        units = {TERMS[name].unit for name in self.config.names}
+        return any(
+            number > 0.0 and (name.startswith(_AUXILIARY) or name.partition("/")[0] in units)
+            for name, number in counts.items()
+        )
 
     def loss(
         self,

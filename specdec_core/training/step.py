@@ -88,7 +88,7 @@ def do_step(
     norm = clip_gradients(context.parameters, plan.clip_norm, workers)
     names = [name for batch in useful for name in batch.sample_ids]
     refuse_unless_finite(f"norm of the gradient of step {step + 1}", norm, names, workers)
-    if any(counts.values()):
+    if objective.can_learn(counts):
         set_learning_rate(context.optimizer, plan.rate(step))
         context.optimizer.step()
     return StepResult(loss, terms, norm, num_tokens, num_skipped)

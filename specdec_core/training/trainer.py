@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from specdec_core.errors import SearchCancelledError
+from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.training.checkpoints import CheckpointFolder, Progress, TrainingState
 from specdec_core.training.draft import TrainableDraft
 from specdec_core.training.objective import Objective
@@ -23,7 +23,7 @@ from specdec_core.training.state import (
     load_weights,
 )
 from specdec_core.training.step import StepContext, do_step
-from specdec_core.training.validation import validate
+from specdec_core.training.validation import Validation, validate
 from specdec_core.training.workers import Workers, trainable
 
 
@@ -81,10 +81,11 @@ class Trainer:
         """Take up the newest checkpoint, if there is one; return the steps done.
 
         Raises:
-            ConfigError: if it is damaged or of another draft.
+            ConfigError: if it is damaged or of another draft, or the best one so far is gone.
         """
         state = self._parts.checkpoints.load()
         if state is not None:
+            self._parts.checkpoints.check_kept(state.progress.best_step)
             load_weights(self._parameters, state.weights)
             load_moments(self._optimizer, self._parameters, state.moments)
             self._progress = state.progress
@@ -99,11 +100,13 @@ class Trainer:
             should_stop: Asked between steps on every worker; true on one ends all.
 
         Raises:
+            ConfigError: if no held-out response is as long as a window.
             SearchCancelledError: once `should_stop` is true; the state is stored before.
             EvaluationFailedError: if a loss or gradient is not finite.
             StoreError: if a checkpoint cannot be written.
         """
         if self._progress.best_step is None:
+            self._keep_reference()
             self._validate()
             self._save()
         while self._progress.step < self._plan.num_steps:
@@ -123,8 +126,7 @@ class Trainer:
     def _step(self) -> None:
         started, done = self._parts.clock(), self._progress.step
         objective = self._parts.objectives[self._plan.phase(done) - 1]
-        if objective.needs_reference and self._reference is None:
-            self._set_reference(copy_weights(self._parameters))
+        self._keep_reference()
         context = StepContext(
             draft=self._parts.draft,
             parameters=self._parameters,
@@ -175,6 +177,7 @@ class Trainer:
             reference=self._reference,
             is_autocast=self._plan.is_autocast,
         )
+        self._check_windows(found)
         metrics = ValidationMetrics(
             step=done,
             epoch=self._plan.epoch(max(done - 1, 0)),
@@ -196,6 +199,16 @@ class Trainer:
             metrics = metrics.model_copy(update={"is_best": True})
         self._record(metrics)
 
+    def _check_windows(self, found: Validation) -> None:
+        """Check that there is something by which a checkpoint can be chosen."""
+        if not found.greedy.num_windows:
+            gamma = len(found.greedy.reached)
+            raise ConfigError(
+                f"none of the {found.num_sequences} held-out responses has {gamma} tokens in a row "
+                "that the draft predicts, so no checkpoint could be chosen: lower gamma, raise "
+                "max_new_tokens or num_validation, or give other prompts"
+            )
+
     def _record(self, metrics: StepMetrics | ValidationMetrics) -> None:
         if self._workers.is_first:
             self._parts.record(metrics)
@@ -206,6 +219,13 @@ class Trainer:
         state = TrainingState(self._progress, weights, moments, self._reference_weights)
         is_first, folder = self._workers.is_first, self._parts.checkpoints
         self._workers.together(lambda: folder.save(state) if is_first else None)
+
+    def _keep_reference(self) -> None:
+        """Keep the weights that a phase begins with, where its losses compare with them."""
+        done = self._progress.step
+        objective = self._parts.objectives[self._plan.phase(done) - 1]
+        if objective.needs_reference and done in {0, self._plan.second_start}:
+            self._set_reference(copy_weights(self._parameters))
 
     def _set_reference(self, weights: Mapping[str, Tensor]) -> None:
         self._reference_weights = weights

@@ -85,7 +85,7 @@ def test_half_written_checkpoints_are_ignored_and_replaced(tmp_path: Path, damag
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, "a" * 64).save(state(5))
-    with pytest.raises(ConfigError, match=r"another configuration or other data.*new run folder"):
+    with pytest.raises(ConfigError, match=r"another configuration or other data.*or remove "):
         CheckpointFolder(tmp_path, "b" * 64)
 
 
@@ -93,6 +93,16 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = CheckpointFolder(tmp_path, "same").save(state(5)) / "state.pt"
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(ConfigError, match=r"step-00000005 is damaged .*remove it"):
+        CheckpointFolder(tmp_path, "same").load()
+
+
+def test_a_state_with_other_bytes_is_not_resumed_from(tmp_path: Path) -> None:
+    path = CheckpointFolder(tmp_path, "same").save(state(5, size=1000)) / "state.pt"
+    content = bytearray(path.read_bytes())
+    at = content.index(torch.full((8,), 5.0).numpy().tobytes())  # within a tensor
+    content[at] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="not those that were written"):
         CheckpointFolder(tmp_path, "same").load()
 
 

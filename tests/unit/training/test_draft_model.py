@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,23 @@ def test_a_narrowed_vocabulary_picks_rows_of_the_head(checkpoint: Path, tmp_path
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be loaded"):
         DraftModel.load(tmp_path, device=CPU)
+
+
+@pytest.mark.parametrize("damage", ["cut short", "pointer", "other sizes"])
+def test_weights_that_cannot_be_read_are_refused(
+    checkpoint: Path, tmp_path: Path, damage: str
+) -> None:
+    folder = tmp_path / "draft"
+    shutil.copytree(checkpoint, folder)
+    weights = folder / "model.safetensors"
+    if damage == "cut short":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif damage == "pointer":
+        weights.write_text("version 1\noid sha256:00\nsize 10\n")
+    else:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(
+            json.dumps(config | {"intermediate_size": config["intermediate_size"] * 2})
+        )
+    with pytest.raises(ConfigError, match=r"draft .* cannot be loaded .* all of its weights"):
+        DraftModel.load(folder, device=CPU)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.errors import EvaluationFailedError, SearchCancelledError
+from specdec_core.errors import ConfigError, EvaluationFailedError, SearchCancelledError
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.checkpoints import CheckpointFolder, TrainingState
 from specdec_core.training.draft import DraftOutput, DraftPass, Head
@@ -157,6 +158,83 @@ def test_the_second_phase_starts_from_its_reference(tmp_path: Path) -> None:
     trainer.resume()
     trainer.run()
     assert_bitwise_equal(last_state(stopped), last_state(tmp_path / "whole"))
+
+
+def test_a_first_phase_may_compare_with_its_own_start(tmp_path: Path) -> None:
+    """A draft that is trained already needs no other phase before grpo."""
+    config, log = config_of(num_epochs=2, loss="wtv+0.1grpo"), Log()
+    draft = tiny_draft(tmp_path)
+    start = {name: p.detach().clone() for name, p in draft.module.named_parameters()}
+    source = MemorySource(SAMPLES)
+    make_trainer(tmp_path / "whole", config, source, draft=draft, log=log).run()
+    assert log.steps[0].terms["grpo"] == 0.0
+    assert any(event.terms["grpo"] != 0.0 for event in log.steps)
+    reference = last_state(tmp_path / "whole").reference
+    assert all(torch.equal(weights, start[name]) for name, weights in reference.items())
+    again = Log()
+    trainer = make_trainer(tmp_path / "stopped", config, source, log=again)
+    with pytest.raises(SearchCancelledError):
+        trainer.run(lambda: len(again.steps) == 3)
+    trainer = make_trainer(tmp_path / "stopped", config, source)
+    assert trainer.resume() == 3
+    trainer.run()
+    assert_bitwise_equal(last_state(tmp_path / "stopped"), last_state(tmp_path / "whole"))
+
+
+def test_a_second_phase_has_its_own_reference_where_the_first_has_one_too(tmp_path: Path) -> None:
+    config = config_of(num_epochs=2, second_epochs=1, loss="kl+0.1grpo", second_loss="wtv+0.1grpo")
+    log = Log()
+    make_trainer(tmp_path, config, MemorySource(SAMPLES), log=log).run()
+    assert log.steps[3].terms["grpo"] != 0.0
+    assert log.steps[4].terms["grpo"] == 0.0
+
+
+def test_responses_shorter_than_a_window_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    log = Log()
+    trainer = make_trainer(tmp_path, config_of(gamma=64), MemorySource(SAMPLES), log=log)
+    with pytest.raises(ConfigError, match=r"none of the 4 held-out .* has 64 tokens in a row"):
+        trainer.run()
+    assert not log.steps
+
+
+def test_windows_alone_leave_the_draft_as_it_is_where_there_are_none(tmp_path: Path) -> None:
+    """Positions without a window are nothing to learn from for a loss of windows."""
+    samples = {
+        name: replace(sample, num_prompt=len(sample.token_ids) - 1 if name >= "s004" else 2)
+        for name, sample in SAMPLES.items()
+    }
+    draft = tiny_draft(tmp_path)
+    before = {name: p.detach().clone() for name, p in draft.module.named_parameters()}
+    trainer = make_trainer(
+        tmp_path, config_of(num_epochs=1, loss="wtv"), MemorySource(samples), draft=draft
+    )
+    # Momentum of earlier steps must not move it either.
+    for parameter in draft.module.parameters():
+        trainer._optimizer.state[parameter] = {
+            "step": torch.tensor(1.0),
+            "exp_avg": torch.ones_like(parameter),
+            "exp_avg_sq": torch.ones_like(parameter),
+        }
+    trainer.run()
+    assert all(torch.equal(p, before[name]) for name, p in draft.module.named_parameters())
+
+
+def test_a_best_checkpoint_that_is_gone_is_said_before_training_goes_on(tmp_path: Path) -> None:
+    make_trainer(tmp_path, FIVE_EPOCHS, MemorySource(SAMPLES)).run()
+    best = last_state(tmp_path).progress.best_step
+    assert best is not None
+    newest = last_state(tmp_path).progress.step
+    folder = CheckpointFolder(tmp_path / "checkpoints", "tiny")
+    if best == newest:  # make an earlier one the best
+        state = last_state(tmp_path)
+        state = replace(state, progress=state.progress.model_copy(update={"best_step": 1}))
+        shutil.rmtree(tmp_path / "checkpoints" / f"step-{newest:08d}")
+        folder.save(state)
+        best = 1
+    shutil.rmtree(tmp_path / "checkpoints" / f"step-{best:08d}", ignore_errors=True)
+    trainer = make_trainer(tmp_path, FIVE_EPOCHS, MemorySource(SAMPLES))
+    with pytest.raises(ConfigError, match=f"checkpoint of step {best}, the best .* is not in"):
+        trainer.resume()
 
 
 def test_a_loss_that_is_no_number_ends_it_with_step_and_samples(tmp_path: Path) -> None:
