@@ -10,7 +10,9 @@ from db.clock import utc_now
 from specdec_core.config.base import Record
 from specdec_core.config.training import Criterion, DraftKind
 
-TrainingStatus = Literal["running", "done"]
+TrainingStatus = Literal["running", "done", "failed", "cancelled"]
+"""One that is not done is as its run is; the same command continues it."""
+
 CheckpointState = Literal["candidate", "validated", "rejected"]
 
 

@@ -27,6 +27,7 @@ from flows.training_tables import (
     training_tables,
 )
 from flows.views import TableView
+from specdec_core.errors import ConfigError
 from tasks.benchmark_report import BenchmarkReport
 from tasks.loss_report import LossReport
 from tasks.plot_style import Plot, write_plots
@@ -65,6 +66,31 @@ class Export:
         """Write NAME.json, NAME.md and plots in a folder NAME below `folder`; return the files."""
         return self._write(folder, self.name, self.name)
 
+    def check_free(self, folder: Path) -> None:
+        """Check that `write` would write over nothing but an earlier export of the same run.
+
+        Raises:
+            ConfigError: if the name is taken; names by what.
+        """
+        path = folder / f"{self.name}.json"
+        if not path.is_file():
+            return
+        own = json.loads(json.dumps(self.document))  # lists for tuples, as in the file
+        try:
+            found = json.loads(path.read_text())
+            owner = found.get("run_id")
+            is_same_config = found["figures"].get("config") == own["figures"].get("config")
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} is no export of a run: remove it, or name another folder"
+            ) from error
+        # Exports of older versions do not name their run.
+        if owner != own["run_id"] and not (owner is None and is_same_config):
+            raise ConfigError(
+                f"{path} is the export of {owner or 'a run with another configuration'}, and run "
+                f"{own['run_id']} has the same name: name another folder, or remove that file"
+            )
+
     def write_tables(self, path: Path) -> Path:
         """Write the JSON document to a file."""
         return write_text(path, json.dumps(self.document, indent=1) + "\n")
@@ -95,10 +121,12 @@ def export_of(store: Store, run: RunRecord) -> Export:
     report = read_report(run)
     markdown, plots = _shown(report)
     exported = (run.summary.get("checkpoint") or {}).get("exports")
-    places = local_places([run.config, run.summary.get("log_file"), exported])
+    told = [run.summary.get(name) for name in ("log_file", "notes")]
+    places = local_places([run.config, *told, exported])
     document = {
         _SUBJECTS.get(type(report), "search"): run.name,
         **({} if isinstance(report, BenchmarkReport) else {"kind": run.kind}),
+        "run_id": run.id,
         "figures": _figures(report),
         "hardware": ", ".join(_hardware(store, run, report)),
         "finished_at": run.updated_at.isoformat(timespec="seconds"),

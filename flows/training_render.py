@@ -5,16 +5,15 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from flows.training_tables import loss_tables, training_tables
+from flows.training_tables import loss_tables, notes_of, training_tables
 from tasks.loss_report import LossReport
 from tasks.training_report import TrainingReport
 
 
 def render_training(report: TrainingReport) -> RenderableType:
     """Return a training for the terminal."""
-    notes = report.evaluation.notes if report.evaluation else ()
     skipped = f", {', '.join(report.skipped)} done before" if report.skipped else ""
-    lines = [report.headline, *notes, f"run: {report.run_id}{skipped}"]
+    lines = [report.headline, *notes_of(report), f"run: {report.run_id}{skipped}"]
     return Group(*(view.to_rich() for _, view in training_tables(report)), *map(Text, lines))
 
 

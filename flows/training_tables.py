@@ -138,12 +138,18 @@ def decoding_table(report: TrainingReport) -> TableView:
     return TableView("In the decode loop, bonus tokens left out", columns, tuple(rows))
 
 
+def notes_of(report: TrainingReport) -> tuple[str, ...]:
+    """Return what there is to say of a training and of its evaluation."""
+    return (*report.notes, *(report.evaluation.notes if report.evaluation else ()))
+
+
 def training_markdown(report: TrainingReport) -> str:
     """Return the page of a training."""
     parts = [f"## {report.draft} under {report.losses}", report.headline]
     parts += [view.to_markdown() for _, view in training_tables(report)]
-    if report.evaluation is not None and report.evaluation.notes:
-        parts.append("\n".join(f"- {note}" for note in report.evaluation.notes))
+    notes = notes_of(report)
+    if notes:
+        parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(parts)
 
 

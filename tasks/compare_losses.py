@@ -11,9 +11,13 @@ from specdec_core.config.training_run import (
     LossComparisonConfig,
     TrainingRunConfig,
     format_draft,
-    split_losses,
 )
-from specdec_core.errors import EvaluationFailedError
+from specdec_core.errors import (
+    SearchCancelledError,
+    SpecDecError,
+    StoreError,
+    WorkerLostError,
+)
 from specdec_core.models.reference import resolve_model
 from specdec_core.training.manifest import DataManifest
 from tasks.draft_report import DraftEvaluation
@@ -24,6 +28,7 @@ from tasks.loss_report import LOSS_KIND, LossReport, LossTraining, RateTrial
 from tasks.run_rows import start_run
 from tasks.runtime import run_files, run_log
 from tasks.sinks import Tracker, mirrored_run
+from tasks.training_check import check_losses, check_training_run
 from tasks.training_keys import training_key
 from tasks.training_mirror import loss_metrics, training_child
 from tasks.training_report import TrainingReport
@@ -37,8 +42,7 @@ def compare_losses(
 
     Where learning rates are given, each is tried per loss with the first seed, and the one with
     the best expected acceptance on validation data is used for all seeds. Finished trainings and
-    evaluations are taken from the store; a training whose loss is not finite becomes a row with
-    its reason.
+    evaluations are taken from the store; a training that fails becomes a row with its reason.
 
     Args:
         config: The comparison.
@@ -46,7 +50,7 @@ def compare_losses(
         stages: What does the work; None for the real ones.
 
     Raises:
-        ConfigError: if something cannot be used.
+        ConfigError: if something cannot be used; nothing is stored if that is known before.
         SearchCancelledError: if told to stop.
         StoreError: if a database cannot be used.
         WorkerLostError: if no workers can be had.
@@ -54,6 +58,9 @@ def compare_losses(
     settings, store = setup.settings, setup.store
     stages = stages or Stages()
     target = resolve_model(config.base.train.data.target, settings.cache_dir, setup.log)
+    check_training_run(next(config.variants()), target, settings, is_inline=setup.is_inline)
+    for variant in config.variants():
+        check_losses(variant.train)
     name = " ".join(config.losses)[:120]
     run = start_run(store, LOSS_KIND, name, config, settings, setup.flow_run_id)
     tracker = setup.make_tracker()
@@ -75,6 +82,10 @@ def compare_losses(
         metrics |= loss_metrics(report)
     setup.log(report.headline)
     return report
+
+
+# What ends a comparison, where other errors end one of its trainings.
+_ENDS_ALL = (SearchCancelledError, StoreError, WorkerLostError)
 
 
 @dataclass(slots=True)
@@ -101,20 +112,12 @@ class _Work:
     def _trained(self, config: TrainingRunConfig) -> TrainingReport:
         """The report of a training, done now unless the store has it."""
         key = training_key(config.train, self.manifest, self.setup.settings)
-        known = stored_report(self.setup.store, config, key)
+        known = stored_report(self.setup.store, self.setup.settings, config, key)
         if known is None:
             return run_training(config, self.setup, self.stages)
         rate, seed = config.train.learning_rate, config.train.seed
         self.setup.log(f"{known.losses} rate {rate:g} seed {seed} is done")
         return known
-
-    def _variant(self, loss: str, seed: int, rate: float | None) -> TrainingRunConfig:
-        first, second = split_losses(loss)
-        base = self.config.base
-        changes: dict[str, Any] = {"loss": first, "second_loss": second, "seed": seed}
-        if rate is not None:
-            changes["learning_rate"] = rate
-        return base.model_copy(update={"train": base.train.model_copy(update=changes)})
 
     def _rate(self, loss: str) -> float | None:
         """The learning rate for a loss; None if none of those tried can be used."""
@@ -137,11 +140,13 @@ class _Work:
 
     def _trials(self, loss: str) -> Iterator[RateTrial]:
         for rate in self.config.learning_rates:
-            variant = self._variant(loss, self.config.seeds[0], rate)
+            variant = self.config.variant(loss, self.config.seeds[0], rate)
             plain = variant.model_copy(update={"evaluate": False, "export": False})
             try:
                 outcome = self._trained(plain).outcome
-            except EvaluationFailedError as error:
+            except _ENDS_ALL:
+                raise
+            except SpecDecError as error:
                 yield RateTrial(loss=loss, learning_rate=rate, error=str(error))
                 continue
             yield RateTrial(
@@ -152,7 +157,7 @@ class _Work:
             )
 
     def _train(self, loss: str, seed: int, rate: float | None) -> None:
-        variant = self._variant(loss, seed, rate)
+        variant = self.config.variant(loss, seed, rate)
         named: dict[str, Any] = {
             "loss": loss,
             "seed": seed,
@@ -160,7 +165,9 @@ class _Work:
         }
         try:
             report = self._trained(variant)
-        except EvaluationFailedError as error:
+        except _ENDS_ALL:
+            raise
+        except SpecDecError as error:
             self.setup.log(f"{loss}, seed {seed}: failed and left out ({error})")
             self.trainings.append(LossTraining(**named, error=str(error)))
             return

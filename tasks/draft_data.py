@@ -27,7 +27,7 @@ from tasks.draft_data_plan import DataPlan, check_disk, missing_shards, open_fol
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.jobs import Completed, JobFailure, StopCheck
 from tasks.pool import WorkerPool, pool_factory
-from tasks.runtime import LogLine, file_lock
+from tasks.runtime import LogLine, patient_lock
 
 _MIB = 2**20
 
@@ -79,7 +79,9 @@ def make_draft_data(
     """
     plan = plan_data(config, settings, log)
     place = folder or settings.home_dir / "draft-data" / plan.manifest.key[:20]
-    with file_lock(place.with_name(f".{place.name}.lock")):
+    waiting = f"another process makes the same training data in {place}: waiting for it"
+    lock = place.with_name(f".{place.name}.lock")
+    with patient_lock(lock, should_stop, lambda: log(waiting)):
         manifest = open_folder(plan, place)
         if manifest.counts is not None and not missing_shards(manifest, place):
             log(f"training data {manifest.key[:12]} is complete in {place}")

@@ -12,7 +12,7 @@ from db.cells import BenchmarkCell
 from db.store import Store
 from specdec_core.config.benchmark import BenchmarkConfig
 from specdec_core.config.draft_evaluation import DraftedShape, DraftEvaluationConfig
-from specdec_core.config.drafters import format_drafter, parse_drafter
+from specdec_core.config.drafters import parse_drafter
 from specdec_core.config.learned_drafters import LearnedOptions
 from specdec_core.config.model_drafters import DraftModel, DraftTree
 from specdec_core.config.settings import Settings
@@ -21,6 +21,7 @@ from specdec_core.records import SampleResult
 from tasks.benchmark import run_benchmark
 from tasks.benchmark_report import BenchmarkReport
 from tasks.cells import CellPlan
+from tasks.draft_benchmarks import benchmark_of, methods_of
 from tasks.draft_report import DraftCell, DraftEvaluation, PromptAcceptance
 from tasks.drafter_data import drafter_data
 from tasks.grid import Grid, Row, make_grid
@@ -142,7 +143,6 @@ def _plan(
     reference_folder: Path | None,
 ) -> _Plan:
     from specdec_core.training.reference import draft_form
-    from tasks.draft_expectation import drafter_of
 
     draft = draft_folder.expanduser().absolute()
     reference = (reference_folder or draft).expanduser().absolute()
@@ -152,30 +152,10 @@ def _plan(
             f"{draft} holds a draft of kind {kind!r}, but {reference} another: give the folder "
             "that training left"
         )
-    methods: dict[DraftedShape, str] = {
-        shape: format_drafter(parse_drafter(drafter_of(kind, draft, shape, config)))
-        for shape in config.shapes
-    }
-    benches = {t: _benchmark(config, methods, t) for t in config.temperatures}
+    methods = methods_of(kind, draft, config)
+    benches = {t: benchmark_of(config, methods, t) for t in config.temperatures}
     grids = {t: make_grid(bench, settings, prepare_workload) for t, bench in benches.items()}
     return _Plan(draft, reference, methods, benches, grids)
-
-
-def _benchmark(
-    config: DraftEvaluationConfig, methods: Mapping[DraftedShape, str], temperature: float
-) -> BenchmarkConfig:
-    sampling = f"temperature={temperature},seed={config.seed}" if temperature else ""
-    return BenchmarkConfig(
-        target=config.target,
-        methods=tuple(methods.values()),
-        domains=config.domains,
-        num_items=config.num_items,
-        max_new_tokens=config.max_new_tokens,
-        repeats=config.repeats,
-        sampling=sampling,
-        dtype=config.dtype,
-        session=config.session,
-    )
 
 
 def _measure(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +16,13 @@ from specdec_core.drafts.specs import Provenance
 from specdec_core.errors import ConfigError
 from specdec_core.export.card import CardFigure
 from tasks.draft_report import DraftCell, DraftEvaluation
+from tasks.run_files import make_folder
 from tasks.runtime import LogLine
 from tasks.training_keys import folder_hash
 
 if TYPE_CHECKING:
+    from specdec_core.export.assistant import AssistantExport
+    from specdec_core.export.eagle_layouts import LayoutExport
     from specdec_core.models.reference import ResolvedModel
 
 logger = logging.getLogger(__name__)
@@ -47,7 +52,8 @@ def export_draft(
         The folders of its layouts.
 
     Raises:
-        ConfigError: if the files are not those of the checkpoint any more, or cannot be written in
+        ConfigError: if the checkpoint is not validated, its files are not those that training left
+            any more, `folder` holds another draft or cannot be written to, or the files do not fit
             a layout.
         ExportError: if realised acceptance was not what training expects, or what was written
             computes something else.
@@ -56,6 +62,11 @@ def export_draft(
 
     if evaluation is not None:
         evaluation.require_agreement()
+    if checkpoint.state != "validated":
+        raise ConfigError(
+            f"checkpoint {checkpoint.id} is {checkpoint.state} "
+            f"({checkpoint.reason or 'not evaluated'}): only validated ones are exported"
+        )
     target = resolve_model(checkpoint.target, settings.cache_dir, log)
     if target.identity != checkpoint.target_identity:
         raise ConfigError(
@@ -84,16 +95,20 @@ class _Told:
 def _write_eagle(
     checkpoint: DraftCheckpoint, target: ResolvedModel, folder: Path, told: _Told, log: LogLine
 ) -> tuple[Path, ...]:
+    from specdec_core.drafts.manifest import verify_draft
     from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
     from specdec_core.export.eagle_names import LAYOUTS
 
+    source = _own_files(checkpoint)
+    identity = verify_draft(source).identity
     folders = {layout: folder / layout for layout in LAYOUTS}
-    for layout, place in folders.items():
+    missing = {layout: place for layout, place in folders.items() if not place.exists()}
+    for place in folders.values():
         if place.exists():
-            verify_eagle(place)
-            continue
-        source = _own_files(checkpoint)
-        export_eagle(source, target, layout, place, figures=told.figures, notes=told.notes)
+            _check_same(place, verify_eagle(place), identity, checkpoint)
+    for layout, place in missing.items():
+        with _written_into(folder):
+            export_eagle(source, target, layout, place, figures=told.figures, notes=told.notes)
         log(f"EAGLE head under the names of {layout}: {place}")
     return tuple(folders.values())
 
@@ -109,22 +124,56 @@ def _write_assistant(
     from specdec_core.export.assistant import export_assistant, verify_assistant
     from specdec_core.models.reference import resolve_model
 
-    if place.exists():
-        verify_assistant(place)
-        return place
     source = _own_files(checkpoint)
     draft = resolve_model(f"path:{source}", settings.cache_dir, log)
+    if place.exists():
+        _check_same(place, verify_assistant(place), draft.identity, checkpoint)
+        return place
     # What training wrote says more than the store's row: the domains that the hash is of.
     origin = read_provenance(source) or Provenance(
         template_hash=checkpoint.template_hash,
         data_hash=checkpoint.data_hash,
         training={"loss": checkpoint.loss, "seed": checkpoint.seed, "draft": checkpoint.draft},
     )
-    export_assistant(
-        draft, target, place, provenance=origin, figures=told.figures, notes=told.notes
-    )
+    with _written_into(place.parent):
+        export_assistant(
+            draft, target, place, provenance=origin, figures=told.figures, notes=told.notes
+        )
     log(f"assistant model: {place}")
     return place
+
+
+@contextlib.contextmanager
+def _written_into(folder: Path) -> Iterator[None]:
+    """Make a folder, and say in words why nothing can be written into it.
+
+    Raises:
+        ConfigError: if it cannot be made or written to.
+    """
+    make_folder(folder)
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"the export cannot be written into {folder} ({error}): name a folder that you may "
+            "write to, with room for it"
+        ) from error
+
+
+def _check_same(
+    place: Path, found: AssistantExport | LayoutExport, identity: str, checkpoint: DraftCheckpoint
+) -> None:
+    """Check that what a folder holds was exported from the files of a checkpoint.
+
+    Raises:
+        ConfigError: if it was not.
+    """
+    if (found.source_identity, found.target_identity) != (identity, checkpoint.target_identity):
+        raise ConfigError(
+            f"{place} holds the export of another draft ({found.source_identity[:12]}.. for "
+            f"{found.target}), not of checkpoint {checkpoint.id} ({identity[:12]}..): name another "
+            f"folder, or remove it with `rm -r {place}`"
+        )
 
 
 def _own_files(checkpoint: DraftCheckpoint) -> Path:

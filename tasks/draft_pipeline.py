@@ -12,17 +12,25 @@ from db.schemas import RunRecord
 from db.training import DraftCheckpoint, TrainingPoint, TrainingRecord
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import TrainingRunConfig
-from specdec_core.errors import SearchCancelledError
+from specdec_core.errors import ConfigError, ExportError, SearchCancelledError
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_data import DataProgress
-from tasks.draft_records import checkpoint_of, parent_of, stored_evaluation, training_record
+from tasks.draft_records import (
+    checkpoint_of,
+    drop_changed_draft,
+    holds_draft,
+    parent_of,
+    stored_evaluation,
+    training_record,
+)
 from tasks.draft_report import DraftEvaluation
 from tasks.draft_stages import Stages
 from tasks.report import Progress
 from tasks.runtime import patient_lock, resolve_device
 from tasks.sinks import Tracker
 from tasks.training_curve import TrainingCurve, validation_lines
+from tasks.training_files import DRAFT_FOLDER
 from tasks.training_keys import evaluation_key, folder_hash, training_key
 from tasks.training_mirror import curve_points
 from tasks.training_report import (
@@ -34,7 +42,7 @@ from tasks.training_report import (
     realised_of,
 )
 from tasks.training_setup import TrainingSetup
-from tasks.training_sweep import SweepOutcome, TrainingSweep
+from tasks.training_sweep import SweepOutcome, sweep_of
 
 _KEY_CHARACTERS = 16
 
@@ -51,6 +59,7 @@ class Pipeline:
     asked: TrainingRunConfig = field(init=False)
     skipped: list[Stage] = field(default_factory=list)
     seconds: dict[Stage, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.asked = self.config
@@ -90,6 +99,7 @@ class Pipeline:
             stage_s=self.seconds,
             hardware=training.hardware,
             log_file=log_file,
+            notes=tuple(self.notes),
         )
 
     @contextlib.contextmanager
@@ -129,16 +139,9 @@ class Pipeline:
 
     def _sweep(self, data_folder: Path, manifest: DataManifest) -> SweepOutcome | None:
         """Seek learning rate and loss weight, and train with them from here on."""
-        config = self.config
-        if not config.sweep_trials:
+        config, sweep = self.config, sweep_of(self.config)
+        if sweep is None:
             return None
-        sweep = TrainingSweep(
-            learning_rates=config.sweep_rates,
-            loss_weights=config.sweep_weights,
-            num_trials=config.sweep_trials,
-            num_epochs=config.sweep_epochs,
-            seed=config.train.seed,
-        )
         key = training_key(config.train, manifest, self.setup.settings)[:_KEY_CHARACTERS]
         found = self.stages.sweep(
             config.train,
@@ -162,20 +165,21 @@ class Pipeline:
         waiting = "another process trains the same draft: waiting for it"
         with patient_lock(lock, self.setup.should_stop, lambda: self.setup.log(waiting)):
             known = self.setup.store.trainings.get(key)
+            folder = self.setup.settings.home_dir / "trainings" / key[:_KEY_CHARACTERS]
             if known is not None and known.checkpoint is not None:
                 checkpoint = self.setup.store.checkpoints.find(known.checkpoint)
-                if checkpoint is not None and Path(checkpoint.folder).is_dir():
+                if checkpoint and holds_draft(Path(checkpoint.folder), known.checkpoint):
                     self._skip("training", f"key {key[:12]}, run {known.run_id}")
                     self.tracker.curve(self.run.id, curve_points(known.curve, self.run.created_at))
                     return known, checkpoint
-                self.setup.log(f"the files of training {key[:12]} are gone: it is done again")
-            return self._train_now(key, data_folder, manifest)
+                place = folder / DRAFT_FOLDER
+                drop_changed_draft(place, known.checkpoint, checkpoint, self.setup.log)
+            return self._train_now(key, folder, data_folder, manifest)
 
     def _train_now(
-        self, key: str, data_folder: Path, manifest: DataManifest
+        self, key: str, folder: Path, data_folder: Path, manifest: DataManifest
     ) -> tuple[TrainingRecord, DraftCheckpoint]:
         train = self.config.train
-        folder = self.setup.settings.home_dir / "trainings" / key[:_KEY_CHARACTERS]
         record = training_record(key, self.run.id, train, manifest, _hardware(self.setup.settings))
 
         def keep(points: tuple[TrainingPoint, ...], new: tuple[TrainingPoint, ...]) -> None:
@@ -217,12 +221,13 @@ class Pipeline:
         return done, self.setup.store.checkpoints.register(checkpoint_of(done, outcome, parent))
 
     def _evaluate(self, checkpoint: DraftCheckpoint) -> tuple[DraftCheckpoint, DraftEvaluation]:
-        key = evaluation_key(self.config.evaluation, checkpoint.content_hash)
+        key = evaluation_key(self.config.evaluation, checkpoint.content_hash, self.setup.settings)
         if checkpoint.evaluation_key == key:
-            self._skip("evaluation", f"key {key[:12]}, {checkpoint.state}")
             known = stored_evaluation(self.setup.store, checkpoint)
             assert known is not None  # the store keeps it with its key
-            return checkpoint, known
+            if not known.failed_cells:
+                self._skip("evaluation", f"key {key[:12]}, {checkpoint.state}")
+                return checkpoint, known
         evaluation = self.stages.evaluate(
             self.config.evaluation, self.setup, Path(checkpoint.folder)
         )
@@ -245,17 +250,23 @@ class Pipeline:
             why = checkpoint.reason or "it was not evaluated"
             self.setup.log(f"checkpoint {checkpoint.id} is not exported: {why}")
             return checkpoint
-        if checkpoint.exports and all(Path(each).is_dir() for each in checkpoint.exports):
-            self._skip("export", ", ".join(checkpoint.exports))
-            return checkpoint
         folder = self.setup.settings.home_dir / "drafts" / checkpoint.content_hash[:_KEY_CHARACTERS]
+        known = [each for each in checkpoint.exports if Path(each).is_dir()]
+        own = [each for each in checkpoint.exports if Path(each).is_relative_to(folder)]
+        if own and set(own) <= set(known):
+            self._skip("export", ", ".join(own))
+            return checkpoint
         evaluation = stored_evaluation(self.setup.store, checkpoint)
-        written = self.stages.export(
-            checkpoint, evaluation, folder, self.setup.settings, self.setup.log
-        )
-        return self.setup.store.checkpoints.note_exports(
-            checkpoint.content_hash, [str(each) for each in written]
-        )
+        try:
+            written = self.stages.export(
+                checkpoint, evaluation, folder, self.setup.settings, self.setup.log
+            )
+        except (ConfigError, ExportError, OSError) as error:
+            self.notes.append(f"checkpoint {checkpoint.id} is not exported: {error}")
+            self.setup.log(self.notes[-1])
+            return checkpoint
+        places = dict.fromkeys([*known, *map(str, written)])
+        return self.setup.store.checkpoints.note_exports(checkpoint.content_hash, list(places))
 
 
 def _hardware(settings: Settings) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from db.store import Store
 from db.training import DraftCheckpoint, TrainingRecord
 from specdec_core.config.training import ModelDraft, TrainConfig
 from specdec_core.config.training_run import format_draft, losses_of
+from specdec_core.errors import ConfigError
 from specdec_core.models.reference import ModelRef
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_report import DraftEvaluation
+from tasks.runtime import LogLine
 from tasks.training_keys import folder_hash
 
 
@@ -66,6 +69,37 @@ def checkpoint_of(
         expected_length=best.length,
         expected_acceptance=best.by_depth,
     )
+
+
+def holds_draft(folder: Path, content_hash: str) -> bool:
+    """True if a folder is there and its files are those with this hash."""
+    try:
+        return folder_hash(folder) == content_hash
+    except ConfigError:
+        return False
+
+
+def drop_changed_draft(
+    folder: Path, content_hash: str, checkpoint: DraftCheckpoint | None, log: LogLine
+) -> None:
+    """Say why a training that was done is looked at again; remove a draft that was changed.
+
+    Args:
+        folder: Where the training leaves its draft.
+        content_hash: Of what it left.
+        checkpoint: The same as it is registered; None if it is not.
+        log: Takes lines for the user.
+    """
+    if checkpoint is None:
+        log(f"draft {content_hash[:12]} was trained, but not registered")
+    else:
+        log(
+            f"{checkpoint.folder} does not hold the files of checkpoint {checkpoint.id} any more: "
+            "they are gone or were changed"
+        )
+    if folder.is_dir() and not holds_draft(folder, content_hash):
+        log(f"{folder} is removed: the draft is trained again")
+        shutil.rmtree(folder)
 
 
 def stored_evaluation(store: Store, checkpoint: DraftCheckpoint) -> DraftEvaluation | None:

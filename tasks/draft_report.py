@@ -97,6 +97,11 @@ class DraftEvaluation(Record):
     notes: tuple[str, ...] = ()
 
     @property
+    def failed_cells(self) -> tuple[DraftCell, ...]:
+        """Cells that could not be measured."""
+        return tuple(cell for cell in self.cells if cell.error is not None)
+
+    @property
     def is_agreed(self) -> bool:
         """Whether expected and realised acceptance agree wherever they must."""
         return not any(cell.failing_depths for cell in self.cells)

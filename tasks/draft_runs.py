@@ -11,6 +11,7 @@ import logging
 
 from db.store import Store
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
+from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import TrainingRunConfig, format_draft, losses_of
 from specdec_core.models.reference import resolve_model
 from tasks.draft_pipeline import Pipeline
@@ -18,6 +19,7 @@ from tasks.draft_stages import Stages
 from tasks.run_rows import start_run
 from tasks.runtime import run_files, run_log
 from tasks.sinks import mirrored_run
+from tasks.training_check import check_training_run
 from tasks.training_keys import evaluation_key
 from tasks.training_mirror import tracked_model, training_metrics
 from tasks.training_report import TRAINING_KIND, TrainingReport
@@ -37,7 +39,7 @@ def run_training(
         stages: What does the work; None for the real ones.
 
     Raises:
-        ConfigError: if something cannot be used; nothing is stored if the target cannot be found.
+        ConfigError: if something cannot be used; nothing is stored if `check_training_run` says so.
         EvaluationFailedError: if the data cannot be made or the loss is not finite.
         SearchCancelledError: if told to stop.
         StoreError: if a database cannot be used.
@@ -47,6 +49,7 @@ def run_training(
     target = resolve_model(config.train.data.target, settings.cache_dir, setup.log)
     if target.licence:
         setup.log(target.licence)
+    check_training_run(config, target, settings, is_inline=setup.is_inline)
     run = start_run(store, TRAINING_KIND, run_name(config), config, settings, setup.flow_run_id)
     tracker = setup.make_tracker()
     with (
@@ -72,11 +75,16 @@ def run_name(config: TrainingRunConfig) -> str:
     return found if config.evaluate else f"{found} not evaluated"
 
 
-def stored_report(store: Store, config: TrainingRunConfig, key: str) -> TrainingReport | None:
+def stored_report(
+    store: Store, settings: Settings, config: TrainingRunConfig, key: str
+) -> TrainingReport | None:
     """Return the report of the newest completed run of this very training, None without one.
+
+    One whose evaluation has failed cells does not count: they are tried again.
 
     Args:
         store: The open store.
+        settings: Where suites are found, and what an evaluation would run on.
         config: The training with its evaluation.
         key: Its content key, as data and code are now.
     """
@@ -87,13 +95,17 @@ def stored_report(store: Store, config: TrainingRunConfig, key: str) -> Training
         run = store.runs.get(run_id)
         if run is not None and run.summary.get("training_key") == key:
             report = TrainingReport.model_validate(run.summary)
-            if not config.evaluate or _is_evaluated(store, config.evaluation, report):
+            if not config.evaluate or _is_evaluated(store, settings, config.evaluation, report):
                 return report
     return None
 
 
-def _is_evaluated(store: Store, config: DraftEvaluationConfig, report: TrainingReport) -> bool:
+def _is_evaluated(
+    store: Store, settings: Settings, config: DraftEvaluationConfig, report: TrainingReport
+) -> bool:
     """True if the store holds the evaluation of the trained draft that would be made now."""
+    if report.evaluation is None or report.evaluation.failed_cells:
+        return False
     checkpoint = store.checkpoints.find(report.checkpoint.content_hash)
-    asked = evaluation_key(config, report.checkpoint.content_hash)
+    asked = evaluation_key(config, report.checkpoint.content_hash, settings)
     return checkpoint is not None and checkpoint.evaluation_key == asked

@@ -14,7 +14,7 @@ from db.schemas import Interval
 from specdec_core.bench.statistics import pooled_ratio, relative_change_of_pooled_ratios
 from specdec_core.config.draft_evaluation import DraftedShape
 from specdec_core.errors import MeasurementError
-from tasks.draft_report import DraftEvaluation, PromptAcceptance
+from tasks.draft_report import DraftCell, DraftEvaluation, PromptAcceptance
 from tasks.heldout_costs import to_interval
 from tasks.loss_report import LossCell, LossChange
 
@@ -49,17 +49,18 @@ def compare_arms(
     """Return cells, paired changes and notes of evaluated drafts.
 
     A setting takes the prompts that every seed of every loss answered, so that all figures are of
-    the same prompts; those left out are counted in the notes.
+    the same prompts; those left out are counted in the notes. A cell without a result is noted,
+    and its training has no part in a setting that it has no result in at all.
 
     Args:
         evaluations: By loss and seed; losses in the order of the tables.
     """
     cells: list[LossCell] = []
     changes: list[LossChange] = []
-    notes: list[str] = []
+    notes = list(_missing(evaluations))
     for setting, arms in _settings(evaluations).items():
         prompts, num_left_out = _shared(arms)
-        name = f"{setting[0]}, temperature {setting[1]:g}"
+        name = _name(*setting)
         if num_left_out:
             notes.append(f"{name}: {num_left_out} prompts lack a result of some training")
         if not prompts:
@@ -79,10 +80,29 @@ def _settings(
     found: dict[Setting, dict[str, _Arm]] = defaultdict(dict)
     for (loss, seed), evaluation in evaluations.items():
         for cell in evaluation.cells:
-            arm = found[cell.shape, cell.temperature].setdefault(loss, _Arm())
-            answered = arm.seeds.setdefault(seed, {})
-            answered |= {(cell.domain, one.item_id): one for one in cell.samples if one.num_steps}
+            answered = _answered(cell)
+            if answered:
+                arm = found[cell.shape, cell.temperature].setdefault(loss, _Arm())
+                arm.seeds.setdefault(seed, {}).update(answered)
     return found
+
+
+def _answered(cell: DraftCell) -> dict[Prompt, PromptAcceptance]:
+    return {(cell.domain, one.item_id): one for one in cell.samples if one.num_steps}
+
+
+def _missing(evaluations: Mapping[tuple[str, int], DraftEvaluation]) -> Iterator[str]:
+    """Say which cells have no result."""
+    for (loss, seed), evaluation in evaluations.items():
+        for cell in evaluation.cells:
+            if not _answered(cell):
+                where = f"{_name(cell.shape, cell.temperature)}, {cell.domain}"
+                why = cell.error or "no prompt took a step"
+                yield f"{where}: {loss} seed {seed}: no result ({why})"
+
+
+def _name(shape: DraftedShape, temperature: float) -> str:
+    return f"{shape}, temperature {temperature:g}"
 
 
 def _shared(arms: Mapping[str, _Arm]) -> tuple[list[Prompt], int]:

@@ -158,9 +158,13 @@ def prepare(
         ConfigError: if target, domain, suite or type cannot be used; says what to do.
     """
     loaded = load_suite(domain, suite, settings.data)  # cheapest check first
-    info = prepare_target(target, settings, dtype)
-    template = get_template(domain, info.kind)
-    return Workload(info, loaded, template.hash, code_version(), settings)
+    return workload_of(prepare_target(target, settings, dtype), loaded, settings)
+
+
+def workload_of(target: TargetInfo, suite: Suite, settings: Settings) -> Workload:
+    """Return the workload of a target that is known and a suite that is loaded."""
+    template = get_template(suite.domain, target.kind)
+    return Workload(target, suite, template.hash, code_version(), settings)
 
 
 def prepare_target(target: str, settings: Settings, dtype: str = "auto") -> TargetInfo:

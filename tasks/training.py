@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
+from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import TrainConfig
 from specdec_core.errors import ConfigError
@@ -28,6 +30,7 @@ After a lost worker or a resume, steps that are done again are reported again.
 """
 
 _MAX_POINTS = 200
+RecordT = TypeVar("RecordT", bound=Record)
 
 
 def train_draft(
@@ -44,9 +47,9 @@ def train_draft(
     """Train the draft that `config` asks for and leave the best one in `run_folder`.
 
     The same call continues where an earlier one ended, however it ended; on a finished folder it
-    returns the stored outcome at once. In `run_folder`: ``metrics.jsonl`` (one `StepMetrics` or
-    `ValidationMetrics` per line), ``checkpoints`` while it runs, ``draft`` (the best draft, what
-    decoding loads) and ``outcome.json``.
+    returns the stored outcome at once, unless the draft is gone. In `run_folder`: ``metrics.jsonl``
+    (one `StepMetrics` or `ValidationMetrics` per line), ``checkpoints`` while it runs, ``draft``
+    (the best draft, what decoding loads) and ``outcome.json``.
 
     Args:
         config: What to train.
@@ -69,12 +72,10 @@ def train_draft(
     run_folder = make_folder(run_folder.expanduser().absolute())
     lock = try_lock(run_folder / ".lock")
     if lock is None:
-        raise ConfigError(
-            f"another process trains in {run_folder}: wait for it, or give another run folder"
-        )
+        raise ConfigError(f"another process trains in {run_folder}: wait for it")
     with lock:
         job = plan_job(config, settings, data_folder.absolute(), run_folder, log)
-        stored = _stored_outcome(job)
+        stored = _stored_outcome(job, log)
         if stored is not None:
             log(f"{run_folder} holds this training, finished: nothing to do")
             return stored
@@ -89,7 +90,7 @@ def train_draft(
 def _run(
     job: TrainingJob, *, is_inline: bool, log: LogLine, progress: Progress, should_stop: StopCheck
 ) -> None:
-    if job.finish_path.exists():  # ended between the draft and the outcome
+    if _read(job.finish_path, TrainingFinish, log) is not None:  # ended before the outcome
         return
     if not is_inline:
         from tasks.training_ray import run_on_ray  # Ray takes a second to import
@@ -110,28 +111,41 @@ def _outcome_path(job: TrainingJob) -> Path:
     return job.run_folder / "outcome.json"
 
 
-def _stored_outcome(job: TrainingJob) -> TrainingOutcome | None:
-    """Return the outcome of the same training if the folder holds it.
+def _stored_outcome(job: TrainingJob, log: LogLine) -> TrainingOutcome | None:
+    """Return the outcome of the same training if the folder holds it and its draft.
+
+    What says that a draft is done is removed where there is none, so that it is trained again.
 
     Raises:
         ConfigError: if it holds that of another.
     """
-    path = _outcome_path(job)
+    stored = _read(_outcome_path(job), TrainingOutcome, log)
+    if stored is not None and stored.lineage["configuration"] != job.identity:
+        raise ConfigError(
+            f"{job.run_folder} holds a finished training of another configuration or other data "
+            f"({stored.lineage['configuration'][:12]}, expected {job.identity[:12]}): "
+            f"`rm -r {job.run_folder}` makes room for this one"
+        )
+    if not any(job.draft_folder.rglob("*")):
+        marks = [path for path in (_outcome_path(job), job.finish_path) if path.exists()]
+        if marks:
+            log(f"{job.draft_folder} is gone: the draft is trained again")
+        for path in marks:
+            path.unlink()
+        return None
+    # The folder may have moved since.
+    return stored and stored.model_copy(update={"draft_folder": job.draft_folder})
+
+
+def _read(path: Path, record: type[RecordT], log: LogLine) -> RecordT | None:
+    """Return what a file holds; None where there is none, or a damaged one."""
     if not path.exists():
         return None
     try:
-        stored = TrainingOutcome.model_validate_json(path.read_text(encoding="utf-8"))
+        return record.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error.error_count()} faults): give another run folder"
-        ) from error
-    if stored.lineage["configuration"] != job.identity:
-        raise ConfigError(
-            f"{job.run_folder} holds a finished training of another configuration or other data "
-            f"({stored.lineage['configuration'][:12]}, expected {job.identity[:12]}): give another "
-            "run folder"
-        )
-    return stored
+        log(f"{path} cannot be read ({error.error_count()} faults): it counts as absent")
+        return None
 
 
 def _outcome(job: TrainingJob) -> TrainingOutcome:

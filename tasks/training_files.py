@@ -1,4 +1,4 @@
-"""The metrics file of a training: written by its first worker, followed by its driver."""
+"""The files of a training: metrics, written by its first worker and followed by its driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from specdec_core.training.outcome import StepMetrics, ValidationMetrics, parse_
 
 METRICS_FILE = "metrics.jsonl"
 """Its name in the folder of a training."""
+
+DRAFT_FOLDER = "draft"
+"""Where the best draft is in it."""
 
 
 class MetricsFile:

@@ -7,6 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specdec_core.config.base import Record
 from specdec_core.config.settings import Settings
@@ -16,7 +17,10 @@ from specdec_core.hashing import json_hash
 from specdec_core.training.manifest import DataManifest, read_manifest
 from specdec_core.training.outcome import MemoryEstimate
 from tasks.runtime import LogLine
-from tasks.training_files import METRICS_FILE
+from tasks.training_files import DRAFT_FOLDER, METRICS_FILE
+
+if TYPE_CHECKING:
+    from specdec_core.models.reference import ResolvedModel
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +93,7 @@ class TrainingJob:
     @property
     def draft_folder(self) -> Path:
         """The best draft."""
-        return self.run_folder / "draft"
+        return self.run_folder / DRAFT_FOLDER
 
     @property
     def checkpoint_folder(self) -> Path:
@@ -164,7 +168,7 @@ def _make_start(
         )
     if isinstance(config.draft, ModelDraft):
         draft = resolve_model(config.draft.model, settings.cache_dir, log)
-        _check_tokenizer(draft.folder, draft.reference, target.folder, manifest, settings)
+        check_tokenizer(draft, target, settings)
         return draft.folder, draft.identity
     if not isinstance(config.draft, PrunedDraft):
         return None, ""
@@ -180,17 +184,20 @@ def _make_start(
     return folder, content_identity(folder, settings.cache_dir)
 
 
-def _check_tokenizer(
-    draft: Path, reference: str, target: Path, manifest: DataManifest, settings: Settings
-) -> None:
-    """Check that ids mean the same to draft and target."""
+def check_tokenizer(draft: ResolvedModel, target: ResolvedModel, settings: Settings) -> None:
+    """Check that ids mean the same to draft and target.
+
+    Raises:
+        ConfigError: at the first difference.
+    """
     from specdec_core.models.files import tokenizer_identity
     from specdec_core.models.loading import load_tokenizer
     from specdec_core.models.tokenizers import check_same_tokenizer
 
-    if tokenizer_identity(draft, settings.cache_dir) != manifest.tokenizer_identity:
-        names = (manifest.target, reference)
-        check_same_tokenizer(load_tokenizer(target), load_tokenizer(draft), names=names)
+    folders, cache = (target.folder, draft.folder), settings.cache_dir
+    if len({tokenizer_identity(folder, cache) for folder in folders}) > 1:
+        ours, theirs = map(load_tokenizer, folders)
+        check_same_tokenizer(ours, theirs, names=(target.reference, draft.reference))
 
 
 def _is_alive(pid: int) -> bool:

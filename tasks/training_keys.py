@@ -8,10 +8,12 @@ from pathlib import Path
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import ModelDraft, TrainConfig
+from specdec_core.errors import ConfigError
 from specdec_core.hashing import json_hash
 from specdec_core.models.reference import resolve_model
 from specdec_core.provenance import code_version, training_code_version
 from specdec_core.training.manifest import DataManifest
+from tasks.draft_benchmarks import plain_grid
 from tasks.runtime import resolve_device
 
 _VERSION = 1
@@ -44,13 +46,28 @@ def training_key(config: TrainConfig, manifest: DataManifest, settings: Settings
     )
 
 
-def evaluation_key(config: DraftEvaluationConfig, content_hash: str) -> str:
-    """Return the content key of an evaluation of the draft with these files."""
+def evaluation_key(config: DraftEvaluationConfig, content_hash: str, settings: Settings) -> str:
+    """Return the content key of an evaluation of the draft with these files.
+
+    Plain decoding, which it is compared with, stands for target, prompts, type and kernels: the
+    suites that are here may be others than those that were.
+
+    Args:
+        config: The evaluation.
+        content_hash: Of the draft's folder.
+        settings: Where suites and models are found, and what runs them.
+
+    Raises:
+        ConfigError: if target or suites cannot be found.
+    """
+    rows = plain_grid(config, settings).rows
     return json_hash(
         {
             "version": _VERSION,
             "config": config.model_dump(mode="json"),
             "draft": content_hash,
+            "plain": [row[0].requests[0].key for row in rows],
+            "device": resolve_device(settings.device),
             # What is expected comes from the training pass.
             "code": [code_version(), training_code_version()],
         }
@@ -58,9 +75,16 @@ def evaluation_key(config: DraftEvaluationConfig, content_hash: str) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """Return the hash of names and contents of the files below a folder; it may be elsewhere."""
+    """Return the hash of names and contents of the files below a folder; it may be elsewhere.
+
+    Raises:
+        ConfigError: if there are none, which is no draft.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not paths:
+        raise ConfigError(f"{folder} holds no files: bring them back, or train the draft again")
+    for path in paths:
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

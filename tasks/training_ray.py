@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -74,7 +75,8 @@ def run_on_ray(
                 f"({_last_line(fit.error)}): the same command continues from the last checkpoint"
             ) from fit.error
     finally:
-        job.stop_path.touch()  # whatever still runs ends after its step
+        with contextlib.suppress(OSError):  # a folder that is gone must not hide why it ended
+            job.stop_path.touch()  # whatever still runs ends after its step
         if owns_ray:
             ray.shutdown()
 

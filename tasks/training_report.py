@@ -74,6 +74,7 @@ class TrainingReport(Record):
     )
     hardware: str = ""
     log_file: str = ""
+    notes: tuple[str, ...] = Field((), description="what could not be done, and why")
 
     @property
     def state(self) -> CheckpointState:
@@ -143,14 +144,20 @@ def realised_of(
 
 def judge(evaluation: DraftEvaluation) -> tuple[CheckpointState, str]:
     """Return the state that follows from an evaluation, and why."""
+    failed = evaluation.failed_cells
     measured = [cell for cell in evaluation.cells if cell.error is None]
     if not measured:
-        errors = "; ".join(dict.fromkeys(cell.error or "" for cell in evaluation.cells))
+        errors = "; ".join(dict.fromkeys(cell.error or "" for cell in failed))
         return "rejected", f"nothing could be decoded with it: {errors or 'no cells'}"
     if not evaluation.is_agreed:
         failures = evaluation.failures
         more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
         return "rejected", f"accepts otherwise in decoding than in training: {failures[0]}{more}"
+    if failed:
+        return "candidate", (
+            f"{len(failed)} of {len(evaluation.cells)} cells failed ({failed[0].error}): the same "
+            "command tries them again"
+        )
     num_checked = sum(depth.is_checked for cell in measured for depth in cell.depths)
     if not num_checked:
         return "candidate", "too few steps to compare with training: evaluate more prompts"

@@ -15,19 +15,22 @@ from optuna.trial import TrialState
 from pydantic import Field, model_validator
 
 from specdec_core.config.base import Record
+from specdec_core.config.build import build_config
 from specdec_core.config.losses import format_loss, parse_loss
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import TrainConfig
+from specdec_core.config.training_run import TrainingRunConfig
 from specdec_core.errors import ConfigError, EvaluationFailedError, StoreError
 from specdec_core.hashing import json_hash
 from specdec_core.provenance import training_code_version
 from specdec_core.randomness import derive_seed
-from specdec_core.search.storage import engine_options, try_lock, without_password
+from specdec_core.search.storage import engine_options, without_password
 from specdec_core.training.manifest import read_manifest
 from specdec_core.training.outcome import TrainingOutcome
+from specdec_core.training.plan import TrainingPlan
 from tasks.jobs import StopCheck
 from tasks.run_files import make_folder
-from tasks.runtime import LogLine
+from tasks.runtime import LogLine, patient_lock
 from tasks.training import train_draft
 
 logger = logging.getLogger(__name__)
@@ -110,18 +113,17 @@ def sweep_training(
         done: Told of every trial of this call.
         should_stop: As `train_draft`.
 
+    Another process with the same sweep is waited for.
+
     Raises:
-        ConfigError: as `train_draft`; or if a weight shall vary that there is none of, or another
-            process runs this sweep.
+        ConfigError: as `train_draft` and `check_sweep`.
         EvaluationFailedError: if every trial failed.
         SearchCancelledError: once `should_stop` is true.
         StoreError: if the Optuna storage cannot be used.
     """
-    _check(config, sweep)
+    check_sweep(config, sweep)
     data_key = read_manifest(data_folder).key
-    lock = try_lock(make_folder(folder) / ".lock")
-    if lock is None:
-        raise ConfigError(f"another process runs the sweep in {folder}: wait for it")
+    waiting = f"another process runs the sweep in {folder}: waiting for it"
     train = partial(
         train_draft,
         settings=settings,
@@ -130,7 +132,7 @@ def sweep_training(
         log=log,
         should_stop=should_stop,
     )
-    with lock:
+    with patient_lock(make_folder(folder) / ".lock", should_stop, lambda: log(waiting)):
         name = f"training/{_key(config, data_key, sweep.model_dump(exclude={'num_trials'}))[:12]}"
         study = _open_study(settings.resolved_optuna_url, name, sweep.seed)
         _take_over(study)
@@ -160,13 +162,37 @@ def _try(
     return outcome
 
 
-def _check(config: TrainConfig, sweep: TrainingSweep) -> None:
+def sweep_of(config: TrainingRunConfig) -> TrainingSweep | None:
+    """Return the sweep in front of a training, None without one.
+
+    Raises:
+        ConfigError: if a range does not rise.
+    """
+    if not config.sweep_trials:
+        return None
+    asked = {"num_trials": config.sweep_trials, "num_epochs": config.sweep_epochs}
+    ranges = {"learning_rates": config.sweep_rates, "loss_weights": config.sweep_weights}
+    return build_config(TrainingSweep, {**asked, **ranges, "seed": config.train.seed})
+
+
+def check_sweep(config: TrainConfig, sweep: TrainingSweep) -> None:
+    """Check that every trial of a sweep is a training.
+
+    Raises:
+        ConfigError: if a weight shall vary that there is none of, a bound is outside of the range
+            of what it varies, or trials have too few epochs for both phases.
+    """
     num_terms = len(parse_loss(config.loss))
     if sweep.loss_weights is not None and num_terms < 2:
         raise ConfigError(
             f"loss {config.loss!r} is one loss, whose weight would only scale the gradient: leave "
             "loss_weights out, or give a sum such as kl+0.1eal"
         )
+    for rate, weight in zip(sweep.learning_rates, sweep.loss_weights or (1.0, 1.0), strict=True):
+        try:
+            TrainingPlan.of(_with(config, sweep, {_RATE: rate, _WEIGHT: weight}), 1)
+        except ConfigError as error:
+            raise ConfigError(f"the sweep has trials that cannot be trained: {error}") from error
 
 
 def _with(config: TrainConfig, sweep: TrainingSweep, params: dict[str, float]) -> TrainConfig:
@@ -178,7 +204,7 @@ def _with(config: TrainConfig, sweep: TrainingSweep, params: dict[str, float]) -
         changes["loss"] = format_loss((*others, weighted))
     if sweep.num_epochs is not None:
         changes["num_epochs"] = sweep.num_epochs
-    return TrainConfig.model_validate({**config.model_dump(), **changes})
+    return build_config(TrainConfig, {**config.model_dump(), **changes})
 
 
 def _distributions(sweep: TrainingSweep) -> dict[str, BaseDistribution]:

@@ -13,6 +13,7 @@ from db.engine import Database
 from db.models import DraftCheckpointTable, TrainingTable
 from db.repositories.common import (
     DEFAULT_LIMIT,
+    MAX_ROW,
     count_rows,
     matching,
     read_page,
@@ -122,6 +123,8 @@ class CheckpointRepository:
 
     def get(self, checkpoint_id: int) -> DraftCheckpoint | None:
         """Return one checkpoint by id, or None."""
+        if not 0 < checkpoint_id <= MAX_ROW:
+            return None
         return self._one(DraftCheckpointTable.id == checkpoint_id)
 
     def find(self, content_hash: str) -> DraftCheckpoint | None:

@@ -15,7 +15,7 @@ from specdec_core.errors import ConfigError, StoreError
 RecordT = TypeVar("RecordT", bound=BaseModel)
 SelectT = TypeVar("SelectT", bound="Select[*tuple[Any, ...]]")
 DEFAULT_LIMIT = 100
-_MAX_ROW = 2**31 - 1
+MAX_ROW = 2**31 - 1
 MAX_MESSAGE_CHARACTERS = 10_000
 
 
@@ -55,9 +55,9 @@ def page(statement: SelectT, limit: int | None, offset: int) -> SelectT:
     Raises:
         ConfigError: if the limit or the offset is negative or beyond 32 bits.
     """
-    if not all(0 <= number <= _MAX_ROW for number in (limit or 0, offset)):
+    if not all(0 <= number <= MAX_ROW for number in (limit or 0, offset)):
         raise ConfigError(
-            f"page of limit {limit}, offset {offset}: give numbers from 0 to {_MAX_ROW}"
+            f"page of limit {limit}, offset {offset}: give numbers from 0 to {MAX_ROW}"
         )
     return statement.limit(limit).offset(offset)
 

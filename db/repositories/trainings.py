@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, case, func, select
 
 from db.engine import Database
-from db.models import TrainingTable
+from db.models import RunTable, TrainingTable
 from db.repositories.common import (
     DEFAULT_LIMIT,
-    count_rows,
     matching,
     read_page,
     require_run,
@@ -41,6 +41,7 @@ class TrainingRepository:
             StoreError: if its run is not stored.
         """
         values = training.model_dump(exclude={"curve"})
+        values["status"] = "done" if training.status == "done" else "running"
         values["curve"] = [point.model_dump(mode="json") for point in training.curve]
         insert = self.database.insert(TrainingTable).values(values)
         changed = values.keys() - {"key", "created_at"}
@@ -55,7 +56,7 @@ class TrainingRepository:
 
     def get(self, key: str) -> TrainingRecord | None:
         """Return the training with this content key, or None."""
-        query = select(TrainingTable).where(TrainingTable.key == key)
+        query = _rows(TrainingTable.key == key)
         with self.database.read() as connection:
             row = connection.execute(query).mappings().first()
             return None if row is None else to_record(TrainingRecord, row)
@@ -75,11 +76,33 @@ class TrainingRepository:
         `target` is a model reference or identity.
         """
         conditions = matching(
-            TrainingTable, target=target, draft_kind=kind, loss=loss, status=status, run_id=run_id
+            TrainingTable, target=target, draft_kind=kind, loss=loss, run_id=run_id
         )
-        query = select(TrainingTable).where(*conditions).order_by(TrainingTable.id.desc())
+        query = _rows(*conditions, *_of_status(status)).order_by(TrainingTable.id.desc())
         return read_page(self.database, TrainingRecord, query, limit, offset)
 
     def count(self, status: TrainingStatus | None = None) -> int:
         """Return how many trainings are stored."""
-        return count_rows(self.database, TrainingTable, matching(TrainingTable, status=status))
+        found = _rows(*_of_status(status)).subquery()
+        with self.database.read() as connection:
+            return connection.execute(select(func.count()).select_from(found)).scalar_one()
+
+
+_STATUS = case(
+    (TrainingTable.status == "done", "done"),
+    (RunTable.status == "completed", "failed"),  # ended without it
+    else_=RunTable.status,
+)
+"""A training that is not done goes on only while its run does."""
+
+
+def _rows(*conditions: ColumnElement[bool]) -> Select[Any]:
+    names = TrainingRecord.model_fields.keys() - {"status"}
+    columns = [getattr(TrainingTable, name) for name in sorted(names)]
+    runs = TrainingTable.run_id == RunTable.id
+    query = select(*columns, _STATUS.label("status")).select_from(TrainingTable)
+    return query.join(RunTable, runs).where(*conditions)
+
+
+def _of_status(status: TrainingStatus | None) -> tuple[ColumnElement[bool], ...]:
+    return () if status is None else (_STATUS.in_([status]),)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from db.store import Store
 from db.training import DraftCheckpoint, TrainingPoint
+from flows.commands.options import path_of
 from flows.commands.output import emit, note, table
 from flows.views import number, percent
+from specdec_core.config.losses import format_loss, parse_loss
 from specdec_core.config.settings import Settings
 from specdec_core.errors import RunNotFoundError
 
 
 def list_drafts(args: Namespace) -> int:
     """Show stored checkpoints, newest first."""
+    phases = [] if args.loss is None else args.loss.split("/")
+    loss = "/".join(format_loss(parse_loss(phase)) for phase in phases) or None
     with _open_store() as store:
         found = store.checkpoints.list(
             target=args.target,
             kind=args.kind,
-            loss=args.loss,
+            loss=loss,
             state=args.state,
             limit=args.limit,
         )
@@ -55,9 +58,9 @@ def export_draft(args: Namespace) -> int:
     from tasks.draft_records import stored_evaluation
 
     settings = Settings()
+    folder = path_of(args.to, "--to").absolute()
     with _open_store() as store:
         found = _stored(store, args.id)
-        folder = Path(args.to).expanduser().absolute()
         folders = write_layouts(found, stored_evaluation(store, found), folder, settings, note)
         written = [str(each) for each in folders]
         known = dict.fromkeys((*found.exports, *written))

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from db.store import Store
+from flows.commands.options import path_of
 from flows.commands.output import emit
 from flows.exports import Export, export_of
 from flows.joint_tables import joint_export, joint_tables
@@ -25,17 +26,25 @@ def export_runs(args: Namespace) -> int:
         raise ConfigError("nothing to export: give --to FOLDER, --tables FILE or --plots FOLDER")
     if len(args.ids) > 1 and (args.tables or args.plots):
         raise ConfigError("--tables and --plots take one run: give --to FOLDER for several")
+    places = {
+        name: path_of(given, f"--{name}")
+        for name in ("tables", "plots", "to")
+        if (given := getattr(args, name)) is not None
+    }
     with Store.open(Settings().resolved_database_url) as store:
         exports = [export_of(store, finished_run(store, run_id)) for run_id in args.ids]
     _check_names(exports)
+    if "to" in places:
+        for export in exports:
+            export.check_free(places["to"])
     written: list[Path] = []
     for export in exports:
-        if args.tables is not None:
-            written.append(export.write_tables(Path(args.tables).expanduser()))
-        if args.plots is not None:
-            written += write_plots(export.plots, Path(args.plots).expanduser())
-        if args.to is not None:
-            written += export.write(Path(args.to).expanduser())
+        if "tables" in places:
+            written.append(export.write_tables(places["tables"]))
+        if "plots" in places:
+            written += write_plots(export.plots, places["plots"])
+        if "to" in places:
+            written += export.write(places["to"])
     names = [str(path) for path in written]
     found = {"run_ids": args.ids, "files": names}
     emit(args, found, lambda: Text("\n".join(names)))
@@ -44,12 +53,13 @@ def export_runs(args: Namespace) -> int:
 
 def compare_runs(args: Namespace) -> int:
     """Show finished runs beside each other, and write the joint tables and figures if asked."""
+    folder = None if args.to is None else path_of(args.to, "--to")
     with Store.open(Settings().resolved_database_url) as store:
         joint = read_joint(store, args.ids)
     tables = [table for _, table in joint_tables(joint)]
     files: list[Path] = []
-    if args.to is not None:
-        files = joint_export(joint, args.name).write(Path(args.to).expanduser())
+    if folder is not None:
+        files = joint_export(joint, args.name).write(folder)
     names = [str(path) for path in files]
     found = {
         "run_ids": args.ids,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
@@ -13,6 +14,18 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from specdec_core.errors import ConfigError
+
+
+def path_of(text: str, flag: str) -> Path:
+    """Return the path that was given to a flag.
+
+    Raises:
+        ConfigError: if it is empty, which would silently mean the folder one is in.
+    """
+    if not text.strip():
+        raise ConfigError(f"{flag} is empty: name a path, such as . for the folder you are in")
+    return Path(text).expanduser()
+
 
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 

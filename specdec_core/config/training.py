@@ -111,7 +111,12 @@ class TrainConfig(Record):
     gamma: int = Field(7, ge=1, le=64, description="window of windowed losses, tokens")
     temperature: float = Field(1.0, gt=0.0, le=100.0, description="of wtv, tv and lk")
     num_epochs: int = Field(6, ge=1, le=1000, description="passes over the data, both phases")
-    second_epochs: int = Field(3, ge=1, description="those of the second phase, if there is one")
+    second_epochs: int = Field(
+        3,
+        ge=1,
+        description="those of the second phase, if there is one; half of all if there are 3 or "
+        "fewer and this is not given",
+    )
     learning_rate: float = Field(1e-4, gt=0.0, le=1.0, description="peak")
     warmup: float = Field(0.03, ge=0.0, lt=1.0, description="share of steps with a rising rate")
     weight_decay: float = Field(0.0, ge=0.0)
@@ -147,10 +152,23 @@ def parse_draft(text: str) -> DraftShape:
     """Return the draft written as ``kind`` or ``kind:option=value,option=value``.
 
     Raises:
-        ConfigError: for an unknown kind or option, or a value outside its range.
+        ConfigError: for an unknown kind or option, one that is given twice or has no value, or a
+            value outside its range.
     """
     kind, _, rest = text.strip().partition(":")
-    options = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
+    options: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or name in options:
+            raise ConfigError(
+                f"draft option {part!r} in {text!r} is not understood: write option=value once, "
+                "lists with slashes as in layers=0/7/15"
+            )
+        options[name] = value
+    if {"layers", "num_layers"} <= options.keys():
+        raise ConfigError(
+            f"draft {text!r} names blocks and says how many too: give layers or num_layers"
+        )
     try:
         return _SHAPE.validate_python({"kind": kind, **options})
     except ValidationError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.build import build_config
@@ -94,6 +95,33 @@ class LossComparisonConfig(Record):
     def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return _once("values", values)
 
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> LossComparisonConfig:
+        for _ in self.variants():
+            pass
+        return self
+
+    def variants(self) -> Iterator[TrainingRunConfig]:
+        """Yield every training that may be done, loss by loss."""
+        rates = self.learning_rates or (None,)
+        for loss, seed, rate in product(self.losses, self.seeds, rates):
+            yield self.variant(loss, seed, rate)
+
+    def variant(self, loss: str, seed: int, rate: float | None = None) -> TrainingRunConfig:
+        """Return the training under one loss, with a learning rate if that is not as in `base`.
+
+        Raises:
+            ConfigError: for a value outside its range.
+        """
+        base = self.base.train
+        first, second = split_losses(loss)
+        given = {name: getattr(base, name) for name in base.model_fields_set}
+        changes: dict[str, Any] = {"loss": first, "second_loss": second, "seed": seed}
+        if rate is not None:
+            changes["learning_rate"] = rate
+        train = share_epochs(build_config(TrainConfig, {**given, **changes}))
+        return self.base.model_copy(update={"train": train})
+
 
 def _once(what: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(set(values)) < len(values):
@@ -108,10 +136,9 @@ def split_losses(text: str) -> tuple[str, str | None]:
         ConfigError: for an unknown loss, or more than two phases.
     """
     first, joined, second = text.partition(PHASES)
-    if PHASES in second or (joined and not second):
+    if PHASES in second or not first or (joined and not second):
         raise ConfigError(f"losses {text!r} are not one or two phases: write wtv/wtv+0.1grpo")
-    given = [format_loss(parse_loss(part)) for part in (first, second) if part]
-    return given[0], given[1] if joined else None
+    return format_loss(parse_loss(first)), format_loss(parse_loss(second)) if joined else None
 
 
 def join_losses(first: str, second: str | None) -> str:
@@ -122,6 +149,18 @@ def join_losses(first: str, second: str | None) -> str:
 def losses_of(config: TrainConfig) -> str:
     """Return the losses of a training in one text."""
     return join_losses(config.loss, config.second_loss)
+
+
+def share_epochs(train: TrainConfig) -> TrainConfig:
+    """Return the training with half of its epochs in a second phase that by default has them all.
+
+    What was said of the second phase stays.
+    """
+    is_default = "second_epochs" not in train.model_fields_set
+    is_whole = train.second_loss is not None and train.second_epochs >= train.num_epochs
+    if not (is_default and is_whole and train.num_epochs > 1):
+        return train
+    return train.model_copy(update={"second_epochs": train.num_epochs // 2})
 
 
 def format_draft(shape: DraftShape) -> str:
@@ -243,4 +282,4 @@ def _nested(values: Mapping[str, Any]) -> TrainingRunConfig:
     run = build_config(TrainingRunConfig, {}, tree)
     following = {"target": run.train.data.target, "dtype": run.train.data.dtype}
     evaluation = run.evaluation.model_copy(update={**following, "gamma": run.train.gamma})
-    return run.model_copy(update={"evaluation": evaluation})
+    return run.model_copy(update={"train": share_epochs(run.train), "evaluation": evaluation})

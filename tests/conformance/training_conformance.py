@@ -43,6 +43,31 @@ class TrainingConformance:
         assert store.trainings.put(begun, is_again=True) is True
         assert store.trainings.get(begun.key) == begun
 
+    def test_a_training_goes_on_only_while_its_run_does(self, store: Store) -> None:
+        ends = ("running", "failed", "cancelled", "completed")
+        for end in ends:
+            run = examples.make_run(store)
+            store.trainings.put(examples.training(run.id, key=end))
+            store.runs.update(run.id, status=end)
+        done = examples.training(run.id, key="done", status="done", checkpoint="c" * 64)
+        store.trainings.put(done)
+        found = {one.key: one.status for one in store.trainings.list()}
+        assert found == {
+            "running": "running",
+            "failed": "failed",
+            "cancelled": "cancelled",
+            "completed": "failed",
+            "done": "done",
+        }
+        assert [one.key for one in store.trainings.list(status="running")] == ["running"]
+        assert [store.trainings.count(status) for status in ("failed", "done", None)] == [2, 1, 5]
+        lost = store.trainings.get("failed")
+        assert lost is not None
+        assert lost.status == "failed"
+        again = lost.model_copy(update={"run_id": examples.make_run(store).id})
+        assert store.trainings.put(again) is True
+        assert store.trainings.get("failed") == again.model_copy(update={"status": "running"})
+
     def test_a_resumed_training_belongs_to_the_run_that_goes_on_with_it(self, store: Store) -> None:
         runs = [examples.make_run(store) for _ in range(2)]
         for run in runs:
@@ -90,7 +115,7 @@ class TrainingConformance:
         moved = self.registered(store, folder="/elsewhere", step=99, loss="kl")
         assert moved == first.model_copy(update={"folder": "/elsewhere"})
         assert store.checkpoints.get(1) == store.checkpoints.find("c" * 64) == moved
-        assert store.checkpoints.get(2) is None
+        assert [store.checkpoints.get(number) for number in (2, 0, -1, 10**22)] == [None] * 4
         assert store.checkpoints.find("x") is None
 
     def test_registering_anew_keeps_what_was_found_out(self, store: Store) -> None:

@@ -68,6 +68,11 @@ def test_a_training_that_goes_on_has_its_curve(client: TestClient, store: Store)
     assert "<strong>running</strong>" in html
     assert 'id="chart-curve"' in html
     assert "50 steps" in client.get("/training").text
+    store.runs.update(run.id, status="failed", error="killed")
+    html = client.get(f"/training?run={run.id}").text
+    assert "<strong>failed</strong>" in html
+    assert "the same command continues it" in html
+    assert "50 steps" not in client.get("/training").text
 
 
 def test_nothing_trained_and_nothing_found_are_said(client: TestClient) -> None:

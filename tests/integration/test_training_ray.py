@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specdec_core.errors import EvaluationFailedError, SearchCancelledError
+from specdec_core.errors import ConfigError, EvaluationFailedError, SearchCancelledError
 from specdec_core.training.outcome import StepMetrics, TrainingOutcome, ValidationMetrics
 from tasks.training import train_draft
+from tasks.training_job import plan_job
+from tasks.training_ray import run_on_ray
 from tests.tiny_training_data import settings_of, train_config, write_data, write_target
 
 pytestmark = [
@@ -113,6 +116,32 @@ def test_two_workers_one_of_them_killed_equal_one_process(
     # Sums in another order differ in the last digit, and the difference grows with the steps.
     assert outcome.last.loss == pytest.approx(alone.last.loss, abs=1e-2)
     assert outcome.last.greedy.num_windows == alone.last.greedy.num_windows
+
+
+def test_a_folder_that_is_gone_does_not_hide_why_a_training_ended(home: Path) -> None:
+    import ray
+
+    config, folder = train_config(num_workers=2), home / "gone"
+    job = plan_job(config, settings_of(home), home / "data", folder, lambda _line: None)
+    shutil.rmtree(folder)
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    ray.init(
+        address="local",
+        num_cpus=1,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+    )
+    try:
+        with pytest.raises(ConfigError, match="2 workers need 2 CPU"):
+            run_on_ray(
+                job,
+                log=lambda _line: None,
+                progress=lambda _event: None,
+                should_stop=lambda: False,
+            )
+    finally:
+        ray.shutdown()
 
 
 def test_a_killed_driver_leaves_no_workers_and_is_continued(

@@ -85,6 +85,43 @@ def test_several_losses_seeds_or_rates_make_a_comparison() -> None:
     assert compared("wtv-grpo", losses=["kl"]).base.train.second_loss is None
 
 
+def test_a_second_phase_that_would_take_every_epoch_gets_half_of_them() -> None:
+    for num_epochs, second in ((2, 1), (3, 1), (4, 3), (6, 3)):
+        assert run_of("wtv-grpo", num_epochs=num_epochs).train.second_epochs == second
+    # What is asked for stays, and one epoch cannot be shared.
+    assert run_of("wtv-grpo", num_epochs=3, second_epochs=3).train.second_epochs == 3
+    assert run_of("wtv-grpo", num_epochs=1).train.second_epochs == 3
+    assert run_of("wtv", num_epochs=3).train.second_epochs == 3
+
+
+def test_a_comparison_shares_epochs_where_a_loss_has_two_phases() -> None:
+    found = compared("compare-losses", num_epochs=3)
+    by_loss = {losses_of(each.train): each.train for each in found.variants()}
+    assert set(by_loss) == set(found.losses)
+    assert {train.second_epochs for loss, train in by_loss.items() if "/" in loss} == {1}
+    # A training of one phase is what it is by itself, by its content too.
+    alone = run_of("kl", num_epochs=3, seed=2).train
+    assert by_loss["kl"].content() == alone.content()
+    given = compared("compare-losses", num_epochs=3, second_epochs=2)
+    assert {each.train.second_epochs for each in given.variants()} == {2}
+
+
+def test_a_comparison_has_a_training_per_loss_seed_and_rate() -> None:
+    found = compared(losses="kl,wtv/wtv+0.1grpo", seeds="0,7", learning_rates="1e-4,1e-3")
+    trained = [
+        (losses_of(each.train), each.train.seed, each.train.learning_rate)
+        for each in found.variants()
+    ]
+    assert trained == [
+        (loss, seed, rate)
+        for loss in ("kl", "wtv/wtv+0.1grpo")
+        for seed in (0, 7)
+        for rate in (1e-4, 1e-3)
+    ]
+    plain = compared(losses="kl", learning_rate=5e-4)
+    assert [each.train.learning_rate for each in plain.variants()] == [5e-4]
+
+
 def test_a_loss_that_is_named_takes_the_place_of_both_phases_of_a_preset() -> None:
     assert losses_of(run_of("wtv-grpo", loss="kl").train) == "kl"
 
@@ -108,8 +145,19 @@ def test_losses_and_drafts_have_one_text() -> None:
         (None, {"losses": "kl,kl"}, "give each once"),
         (None, {"losses": ["a/b/c"]}, "not one or two phases"),
         (None, {"losses": ["wtv/"]}, "not one or two phases"),
+        (None, {"losses": ["/wtv"]}, "not one or two phases"),
+        (None, {"losses": ""}, "losses '' are not one or two phases"),
+        (None, {"losses": "kl,"}, "losses '' are not one or two phases"),
+        (None, {"losses": "kl", "seeds": "-1"}, "seed=-1 is not valid"),
+        (None, {"losses": "kl", "learning_rates": "0.1,5"}, r"learning_rate=5\.0 is not valid"),
+        (None, {"losses": "kl", "learning_rates": "0"}, r"learning_rate=0\.0 is not valid"),
         (None, {"losses": ["magic"]}, "loss 'magic' in 'magic' is unknown"),
         (None, {"draft": "oak"}, "draft 'oak' is not valid"),
+        (None, {"draft": "pruned:layers=0,7,15"}, "draft option '7' in .* lists with slashes"),
+        (None, {"draft": "pruned:3"}, "draft option '3' in 'pruned:3' is not understood"),
+        (None, {"draft": "eagle:3"}, "draft option '3' in 'eagle:3' is not understood"),
+        (None, {"draft": "eagle:version=1,version=3"}, "'version=3' in .* write option=value once"),
+        (None, {"draft": "pruned:layers=0/7,num_layers=3"}, "give layers or num_layers"),
         ("kl", {"seeds": [0], "sweep_trials": 3}, "leave sweep_trials out"),
     ],
 )

@@ -92,6 +92,59 @@ def test_a_training_is_exported_without_places_of_this_machine(
     assert json.loads(capsys.readouterr().out)["kind"] == "train-drafter"
 
 
+def test_an_export_is_not_written_over_that_of_another_run(
+    run_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(Settings().resolved_database_url) as store:
+        stored = store.runs.get(run_id)
+        assert stored is not None
+        # The same name, other data.
+        other = store_examples.make_run(store, kind=stored.kind, name=stored.name)
+        summary = stored.summary | {
+            "run_id": other.id,
+            "data": {**stored.summary["data"], "key": "e"},
+        }
+        store.runs.update(other.id, status="completed", summary=summary)
+    out = ["--to", str(tmp_path / "out")]
+    assert execute(["runs", "export", run_id, *out]) == 0
+    (path,) = (tmp_path / "out").glob("*.json")
+    before = path.read_text()
+    assert json.loads(before)["run_id"] == run_id
+    capsys.readouterr()
+    assert execute(["runs", "export", other.id, *out]) == 2
+    said = capsys.readouterr().err
+    assert f"{path} is the export of {run_id}, and run {other.id} has the same name" in said
+    assert path.read_text() == before
+    assert execute(["runs", "export", run_id, *out]) == 0
+
+    # As older versions wrote them: without the run, known by what was asked for.
+    document = json.loads(before)
+    del document["run_id"]
+    path.write_text(json.dumps(document))
+    assert execute(["runs", "export", run_id, *out]) == 0
+    document["figures"]["config"]["train"]["num_epochs"] = 77
+    path.write_text(json.dumps(document))
+    assert execute(["runs", "export", run_id, *out]) == 2
+    assert "is the export of a run with another configuration" in capsys.readouterr().err
+    path.write_text("[]")
+    assert execute(["runs", "export", run_id, *out]) == 2
+    assert "is no export of a run: remove it" in capsys.readouterr().err
+    for flag in ("--to", "--tables", "--plots"):
+        assert execute(["runs", "export", run_id, flag, ""]) == 2
+        assert f"{flag} is empty: name a path" in capsys.readouterr().err
+
+
+def test_a_note_of_a_training_is_shown_without_places_of_this_machine(tmp_path: Path) -> None:
+    with Store.open(Settings().resolved_database_url) as store:
+        report = examples.seed_training(store)
+        noted = report.model_copy(update={"notes": ("not exported: /home/me/drafts/x is full",)})
+        store.runs.update(report.run_id, summary=noted.model_dump(mode="json"))
+    assert "- not exported: /home/me/drafts/x is full" in training_markdown(noted)
+    assert execute(["runs", "export", report.run_id, "--to", str(tmp_path)]) == 0
+    (page,) = tmp_path.glob("*.md")
+    assert "- not exported: x is full" in page.read_text()
+
+
 def test_a_comparison_is_exported_with_its_plots(tmp_path: Path) -> None:
     with Store.open(Settings().resolved_database_url) as store:
         run = store_examples.make_run(store, kind="compare-losses", name="kl wtv")
@@ -127,8 +180,27 @@ def test_drafts_are_listed_and_shown(run_id: str, capsys: pytest.CaptureFixture[
     assert [point["step"] for point in shown["curve"]] == [0, 50]
     assert execute(["drafts", "show", "1"]) == 0
     assert "70.0%" in capsys.readouterr().out
-    assert execute(["drafts", "show", "7"]) == 1
-    assert "there is no checkpoint 7" in capsys.readouterr().err
+    for number in ("7", str(10**22)):
+        assert execute(["drafts", "show", number]) == 1
+        assert f"there is no checkpoint {number}" in capsys.readouterr().err
+
+
+def test_a_loss_may_be_written_as_it_is_given_to_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Store.open(Settings().resolved_database_url) as store:
+        run = store_examples.make_run(store)
+        for key, loss in (("1", "kl+0.1eal"), ("2", "wtv/wtv+0.1grpo")):
+            store.trainings.put(store_examples.training(run.id, key=key, loss=loss))
+            store.checkpoints.register(
+                store_examples.checkpoint(run.id, content_hash=key, training_key=key, loss=loss)
+            )
+    # The name of the preset, and weights that are written otherwise.
+    for given, number in (("kl+eal", 1), ("kl+0.10eal", 1), ("wtv/1.0wtv+0.1grpo", 2)):
+        assert execute(["drafts", "list", "--loss", given, "--json"]) == 0
+        assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [number]
+    assert execute(["drafts", "list", "--loss", "magic"]) == 2
+    assert "'magic' in 'magic' is unknown" in capsys.readouterr().err
 
 
 def test_wrong_trainings_are_refused_as_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

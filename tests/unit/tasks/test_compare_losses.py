@@ -10,7 +10,12 @@ import pytest
 from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import LossComparisonConfig, training_config
-from specdec_core.errors import EvaluationFailedError
+from specdec_core.errors import (
+    ConfigError,
+    EvaluationFailedError,
+    StoreError,
+    WorkerLostError,
+)
 from tasks.compare_losses import compare_losses
 from tasks.draft_stages import Stages
 from tasks.evaluator import ModelEvaluatorFactory
@@ -101,6 +106,43 @@ def test_a_loss_that_is_not_finite_is_a_row_with_its_reason(
     ]
     assert not plain.is_good
     assert "ce, seed 0: loss is nan at step 1, samples s1" in plain.notes
+
+
+def test_any_failure_of_a_training_is_a_row_but_a_store_that_is_gone_ends_all(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    def train(config: Any, *given: Any, **options: Any) -> Any:
+        if config.loss == "ce":
+            raise ConfigError("memory is too small")
+        return train_draft(config, *given, **options)
+
+    asked: dict[str, Any] = {"losses": ["ce", "kl"], "learning_rates": [1e-3, 3e-3]}
+    report = compare(models, settings, store, train=train, **asked)
+    assert [each.error for each in report.rates[:2]] == ["memory is too small"] * 2
+    assert [each.loss for each in report.trainings] == ["kl"]
+    plain = compare(models, settings, store, train=train, losses=["ce", "kl"])
+    assert [each.error for each in plain.trainings] == ["memory is too small", None]
+
+    for error in (StoreError("the disk is full"), WorkerLostError("no worker can be had")):
+
+        def fail(*_given: Any, error: Exception = error, **_options: Any) -> Any:
+            raise error
+
+        with pytest.raises(type(error), match=str(error)):
+            compare(models, settings, store, train=fail, losses=["wtv"], seeds=[0, 1])
+
+
+def test_a_loss_that_cannot_be_trained_is_refused_before_the_first_one_is(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    # One epoch cannot be shared by the two phases of the last loss.
+    losses = ["kl", "wtv/wtv+0.1grpo"]
+    with pytest.raises(ConfigError, match="1 of 1 epochs are of the second loss"):
+        compare(models, settings, store, losses=losses)
+    with pytest.raises(ConfigError, match="domain 'nonsense' is unknown"):
+        compare(models, settings, store, losses=["kl"], evaluate=True, eval_domains=["nonsense"])
+    assert store.runs.list() == []
+    assert not (settings.home_dir / "draft-data").exists()
 
 
 def _not_again(*_given: Any, **_options: Any) -> Any:

@@ -17,6 +17,7 @@ from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
 from specdec_core.models.taps import HEAD_INPUT
 from specdec_core.models.tiny import write_tiny_checkpoint
+from specdec_core.search.storage import try_lock
 from specdec_core.training import manifest as manifest_module
 from specdec_core.training.data import DraftData
 from specdec_core.training.manifest import (
@@ -74,6 +75,29 @@ def alone(target, prompt, max_new_tokens=12):
         target.view(), [prompt], [drafter], max_new_tokens=max_new_tokens, eos_ids=target.eos_ids
     )
     return found.token_ids
+
+
+def test_another_process_with_the_same_data_is_waited_for_and_the_user_told(
+    checkpoint, settings, tmp_path
+):
+    prompts = write_prompts(tmp_path / "prompts.jsonl", questions(12))
+    lock, lines = try_lock(tmp_path / ".data.lock"), []
+
+    def end_the_other(line):
+        lines.append(line)
+        if "another process" in line:
+            lock.close()
+
+    place, manifest = make_draft_data(
+        data_config(checkpoint, prompts),
+        settings,
+        folder=tmp_path / "data",
+        is_inline=True,
+        log=end_the_other,
+    )
+    assert manifest.counts is not None
+    waiting = f"another process makes the same training data in {place}: waiting for it"
+    assert lines.count(waiting) == 1
 
 
 def samples_of(folder):

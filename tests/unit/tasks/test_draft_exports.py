@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,13 @@ def checkpoint(
         "target": target.reference,
         "target_identity": target.identity,
         "folder": str(folder),
-        "content_hash": folder_hash(folder),
         "draft_kind": kind,
     }
-    return store.checkpoints.register(examples.checkpoint(run.id, **fields | changes))
+    if "content_hash" not in changes:
+        fields["content_hash"] = folder_hash(folder)
+    found = store.checkpoints.register(examples.checkpoint(run.id, **fields | changes))
+    # As one that was evaluated; the evaluation is what tests are about.
+    return found.model_copy(update={"state": "validated"})
 
 
 def evaluation(target: ResolvedModel, *, is_agreed: bool) -> DraftEvaluation:
@@ -153,6 +157,74 @@ def test_the_command_exports_with_the_stored_evaluation_and_notes_where(
     assert noted.exports == (str(written),)
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("file", r"folder .*/file cannot be made \(File exists\): name one that you may write to"),
+        ("/proc/x", r"folder /proc/x cannot be made \(.*\): name one that you may write to"),
+        ("", "--to is empty: name a path"),
+    ],
+)
+def test_a_place_that_cannot_hold_an_export_is_refused_in_words(
+    store: Store,
+    settings: Settings,
+    target: ResolvedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv("SPECDEC_HOME", str(settings.home_dir))
+    monkeypatch.setenv("SPECDEC_CACHE", str(settings.cache_dir))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    judge(store, one, evaluation(target, is_agreed=True))
+    assert execute(["drafts", "export", str(one.id), "--to", place]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not (tmp_path / "transformers").exists()
+
+
+@pytest.mark.parametrize("state", ["candidate", "rejected"])
+def test_only_validated_drafts_are_exported(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path, state: str
+) -> None:
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    judged = one.model_copy(update={"state": state, "reason": "as was measured"})
+    said = rf"checkpoint 1 is {state} \(as was measured\): only validated ones are exported"
+    with pytest.raises(ConfigError, match=said):
+        export(store, judged, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["pruned", "eagle"])
+def test_the_export_of_another_draft_is_not_taken_for_ones_own(
+    store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path, kind: str
+) -> None:
+    drafts = [tmp_path / name for name in ("first", "second")]
+    if kind == "pruned":
+        for num_layers, folder in enumerate(drafts, start=2):
+            prune_target(target, PrunedDraft(num_layers=num_layers), folder)
+    else:
+        loaded = load_target(target, dtype="float32", device="cpu")
+        for name, folder in zip(("eagle1", "eagle3"), drafts, strict=True):
+            write_draft(folder, name, loaded)
+    first, second = (checkpoint(store, target, folder, kind) for folder in drafts)
+    written = export(store, first, tmp_path / "out", settings)
+    with pytest.raises(
+        ConfigError,
+        match=r"out/\w+ holds the export of another draft .* not of checkpoint 2 .*rm -r",
+    ):
+        export(store, second, tmp_path / "out", settings)
+    assert export(store, first, tmp_path / "out", settings) == written
+    (drafts[0] / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"has content .* but checkpoint 1 is"):
+        export(store, first, tmp_path / "out", settings)
+
+
 def test_what_training_says_of_its_texts_goes_along(
     store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
 ) -> None:
@@ -205,7 +277,7 @@ def test_a_draft_that_decodes_otherwise_than_expected_is_not_exported(
 def test_medusa_has_no_layout_and_another_target_is_refused(
     store: Store, settings: Settings, target: ResolvedModel, tmp_path: Path
 ) -> None:
-    one = checkpoint(store, target, tmp_path / "head", "medusa")
+    one = checkpoint(store, target, tmp_path / "head", "medusa", content_hash="c" * 64)
     assert export(store, one, tmp_path / "out", settings) == ()
     other = one.model_copy(update={"target_identity": "b" * 64})
     with pytest.raises(ConfigError, match=r"is of target bbbbbbbbbbbb\.\., but path:"):

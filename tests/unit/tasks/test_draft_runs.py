@@ -13,7 +13,8 @@ import pytest
 from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import TrainingRunConfig
-from specdec_core.errors import ConfigError, SearchCancelledError
+from specdec_core.errors import ConfigError, ExportError, SearchCancelledError
+from tasks.draft_evaluation import evaluate_draft
 from tasks.draft_runs import run_name, run_training, stored_report
 from tasks.draft_stages import Stages
 from tasks.evaluator import ModelEvaluatorFactory
@@ -22,6 +23,7 @@ from tasks.pool import pool_factory
 from tasks.report import Progress
 from tasks.sinks import NullTracker, Tracker
 from tasks.training import train_draft
+from tasks.training_keys import folder_hash
 from tasks.training_report import TrainingReport
 from tasks.training_setup import TrainingSetup
 from tests.draft_prompts import settings_of
@@ -130,7 +132,7 @@ def test_a_training_is_stored_whole_and_the_second_run_answers_at_once(
     assert again.points
     assert store.trainings.count() == store.checkpoints.count() == 1
 
-    assert stored_report(store, config, first.training_key) == second
+    assert stored_report(store, settings, config, first.training_key) == second
     store.checkpoints.judge(
         checkpoint.content_hash,
         state="validated",
@@ -140,9 +142,9 @@ def test_a_training_is_stored_whole_and_the_second_run_answers_at_once(
         realised_length=2.0,
         realised_acceptance=(0.5,),
     )
-    assert stored_report(store, config, first.training_key) is None
+    assert stored_report(store, settings, config, first.training_key) is None
     unevaluated = config.model_copy(update={"evaluate": False})
-    assert stored_report(store, unevaluated, first.training_key) is None
+    assert stored_report(store, settings, unevaluated, first.training_key) is None
 
 
 def test_a_report_is_found_by_key_and_configuration_and_no_other_one_is_read(
@@ -165,10 +167,10 @@ def test_a_report_is_found_by_key_and_configuration_and_no_other_one_is_read(
         connection.exec_driver_sql("UPDATE specdec_runs SET summary = '{' WHERE summary = '{}'")
     with pytest.raises(json.JSONDecodeError):
         store.runs.list(kind="train-drafter")
-    assert stored_report(store, config, key) == second
-    assert stored_report(store, config, "of older code") is None
+    assert stored_report(store, settings, config, key) == second
+    assert stored_report(store, settings, config, "of older code") is None
     other = config.model_copy(update={"export": True, "evaluate": True})
-    assert stored_report(store, other, key) is None
+    assert stored_report(store, settings, other, key) is None
 
 
 def test_a_killed_training_goes_on_and_its_curve_is_whole(
@@ -187,7 +189,8 @@ def test_a_killed_training_goes_on_and_its_curve_is_whole(
         run(config, settings, store, should_stop=stop_in_training)
     (cancelled,) = store.runs.list()
     (begun,) = store.trainings.list()
-    assert (cancelled.status, begun.status, begun.run_id) == ("cancelled", "running", cancelled.id)
+    assert (cancelled.status, begun.status) == ("cancelled", "cancelled")
+    assert begun.run_id == cancelled.id
     report = run(config, settings, store)
     assert report.skipped == ("data",)
     assert (report.checkpoint.state, report.evaluation) == ("candidate", None)
@@ -206,11 +209,93 @@ def test_files_that_are_gone_are_made_again(models: Path, settings: Settings, st
     assert second.checkpoint.content_hash == first.checkpoint.content_hash
 
 
+def test_a_damaged_draft_is_trained_again_before_it_is_evaluated(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    first = run(tiny_run(models, evaluate=False, export=False), settings, store)
+    weights = Path(first.checkpoint.folder) / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-64] + bytes(64))
+    lines: list[str] = []
+    config = tiny_run(models, export=False)
+    second = run(config, settings, store, log=lines.append)
+    assert second.skipped == ("data",)
+    assert second.checkpoint.id == first.checkpoint.id
+    assert weights.read_bytes() == whole
+    assert folder_hash(Path(second.checkpoint.folder)) == second.checkpoint.content_hash
+    text = "\n".join(lines)
+    assert "does not hold the files of checkpoint 1 any more: they are gone or were changed" in text
+    assert "/draft is removed: the draft is trained again" in text
+
+
+def test_a_home_that_moved_keeps_its_drafts(models: Path, settings: Settings, store: Store) -> None:
+    config = tiny_run(models, evaluate=False, export=False)
+    first = run(config, settings, store)
+    moved = settings.home_dir.with_name("moved")
+    shutil.move(settings.home_dir / "trainings", moved / "trainings")
+    lines: list[str] = []
+    second = run(config, settings_of(moved.parent, home=moved), store, log=lines.append)
+    assert Path(second.checkpoint.folder).is_relative_to(moved)
+    assert second.checkpoint.content_hash == first.checkpoint.content_hash
+    assert second.outcome.draft_folder == Path(second.checkpoint.folder)
+    assert any("holds this training, finished" in line for line in lines)
+    assert store.checkpoints.find(first.checkpoint.content_hash) == second.checkpoint
+
+
+def test_a_training_that_was_killed_before_its_draft_was_registered_says_so(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    config = tiny_run(models, evaluate=False, export=False)
+    first = run(config, settings, store)
+    with store.database.write() as connection:  # as kill -9 between the two writes leaves it
+        connection.exec_driver_sql("DELETE FROM specdec_draft_checkpoints")
+    lines: list[str] = []
+    second = run(config, settings, store, log=lines.append)
+    assert second.checkpoint.content_hash == first.checkpoint.content_hash
+    named = f"draft {first.checkpoint.content_hash[:12]} was trained, but not registered"
+    assert named in lines
+    assert not any("gone" in line for line in lines)
+
+
+def test_a_failing_export_costs_no_training(models: Path, settings: Settings, store: Store) -> None:
+    def fail(*_given: object) -> Any:
+        raise ExportError("logits differ")
+
+    stages = Stages(export=fail)
+    report = run(tiny_run(models), settings, store, stages=stages)
+    assert report.state == "validated"
+    assert report.notes == ("checkpoint 1 is not exported: logits differ",)
+    stored = store.runs.get(report.run_id)
+    assert stored is not None
+    assert (stored.status, stored.summary["notes"]) == ("completed", list(report.notes))
+    again = run(tiny_run(models), settings, store)
+    assert again.skipped == ("data", "training", "evaluation")
+    assert (again.notes, len(again.checkpoint.exports)) == ((), 1)
+
+
+def test_failed_cells_make_no_validated_draft_and_are_tried_again(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    def evaluate_half(*given: Any, **options: Any) -> Any:
+        found = evaluate_draft(*given, **options)
+        broken = found.cells[0].model_copy(
+            update={"error": "WorkerLostError: died", "figures": None, "depths": (), "samples": ()}
+        )
+        return found.model_copy(update={"cells": (broken, *found.cells[1:])})
+
+    stages = Stages(evaluate=evaluate_half, export=no_work)
+    report = run(tiny_run(models), settings, store, stages=stages)
+    assert report.checkpoint.reason == (
+        "1 of 2 cells failed (WorkerLostError: died): the same command tries them again"
+    )
+    assert report.state == "candidate"
+    again = run(tiny_run(models), settings, store)
+    assert (again.skipped, again.state) == (("data", "training"), "validated")
+
+
 def test_a_draft_that_decodes_otherwise_is_rejected_and_not_exported(
     models: Path, settings: Settings, store: Store
 ) -> None:
-    from tasks.draft_evaluation import evaluate_draft
-
     config = tiny_run(models)
 
     def evaluate_broken(*given: Any, **options: Any) -> Any:
@@ -285,5 +370,6 @@ def test_a_training_that_fails_says_why(models: Path, settings: Settings, store:
     (failed,) = store.runs.list()
     assert (failed.status, failed.error) == ("failed", "ConfigError: the draft does not fit")
     (begun,) = store.trainings.list()
-    assert begun.status == "running"
+    assert begun.status == "failed"
     assert json.dumps(begun.config)
+    assert store.trainings.list(status="running") == []

@@ -18,7 +18,12 @@ def prompt(item_id: str, *accepted: int) -> PromptAcceptance:
     )
 
 
-def cell(domain: str, *samples: PromptAcceptance, shape: DraftedShape = "chain") -> DraftCell:
+def cell(
+    domain: str,
+    *samples: PromptAcceptance,
+    shape: DraftedShape = "chain",
+    error: str | None = None,
+) -> DraftCell:
     return DraftCell(
         domain=domain,
         shape=shape,
@@ -27,6 +32,7 @@ def cell(domain: str, *samples: PromptAcceptance, shape: DraftedShape = "chain")
         run_id="r",
         evaluation_key="e",
         samples=samples,
+        error=error,
     )
 
 
@@ -87,12 +93,44 @@ def test_prompts_that_a_training_lacks_are_left_out_everywhere_and_counted() -> 
 def test_settings_are_apart_and_one_without_shared_prompts_is_said() -> None:
     arms = {
         ("kl", 0): evaluation(cell("a", prompt("1", 1)), cell("a", prompt("1", 2), shape="tree")),
-        ("wtv", 0): evaluation(cell("a", prompt("1", 1)), cell("a", shape="tree")),
+        ("wtv", 0): evaluation(cell("a", prompt("1", 1)), cell("a", prompt("2", 2), shape="tree")),
     }
     cells, changes, notes = compare_arms(arms)
     assert [(each.loss, each.shape) for each in cells] == [("kl", "chain"), ("wtv", "chain")]
     assert len(changes) == 1
     assert notes[-1] == "tree, temperature 1: no prompt was answered by all trainings"
+
+
+def test_a_training_without_a_result_is_noted_and_the_others_are_compared() -> None:
+    lost = cell("a", error="the worker ran out of memory")
+    arms = {
+        ("kl", 0): evaluation(cell("a", prompt("1", 1))),
+        ("kl", 1): evaluation(cell("a", prompt("1", 3))),
+        ("wtv", 0): evaluation(cell("a", prompt("1", 4))),
+        ("wtv", 1): evaluation(lost),
+        ("ce", 0): evaluation(lost),
+    }
+    cells, (change,), notes = compare_arms(arms)
+    figures = [(each.loss, each.num_seeds, each.accepted_per_step.estimate) for each in cells]
+    assert figures == [("kl", 2, 2.0), ("wtv", 1, 4.0)]
+    assert (change.loss, change.against) == ("wtv", "kl")
+    assert notes == tuple(
+        f"chain, temperature 1, a: {one}: no result (the worker ran out of memory)"
+        for one in ("wtv seed 1", "ce seed 0")
+    )
+
+
+def test_a_domain_that_one_training_lacks_is_left_out_of_all_and_noted() -> None:
+    arms = {
+        ("kl", 0): evaluation(cell("a", prompt("1", 1)), cell("b", prompt("2", 5))),
+        ("wtv", 0): evaluation(cell("a", prompt("1", 2)), cell("b", prompt("2"))),
+    }
+    cells, _, notes = compare_arms(arms)
+    assert [each.by_domain for each in cells] == [{"a": 1.0}, {"a": 2.0}]
+    assert notes == (
+        "chain, temperature 1, b: wtv seed 0: no result (no prompt took a step)",
+        "chain, temperature 1: 1 prompts lack a result of some training",
+    )
 
 
 def test_a_base_that_accepts_nothing_has_no_relative_change_but_one_with_the_bonus() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,8 +106,51 @@ def test_a_finished_training_is_returned_and_another_refused(
     assert again == trained[0]
     assert "finished" in lines[-1]
     other = train_config(learning_rate=1e-4)
-    with pytest.raises(ConfigError, match="finished training of another configuration"):
+    with pytest.raises(
+        ConfigError, match=r"finished training of another configuration .*: `rm -r .*/run` makes"
+    ):
         train_draft(other, settings, home / "data", home / "run", is_inline=True)
+
+
+def test_a_lost_draft_is_trained_again_and_a_moved_one_found(
+    home: Path,
+    settings: Settings,
+    trained: tuple[TrainingOutcome, list[object], list[str]],
+) -> None:
+    def again(name: str) -> tuple[TrainingOutcome, list[str], int]:
+        lines: list[str] = []
+        events: list[object] = []
+        outcome = train_draft(
+            train_config(),
+            settings,
+            home / "data",
+            home / name,
+            is_inline=True,
+            log=lines.append,
+            progress=events.append,
+        )
+        return outcome, lines, len(events)
+
+    folder = shutil.copytree(home / "run", home / "moved")
+    found, lines, num_events = again("moved")
+    assert found == trained[0].model_copy(update={"draft_folder": folder / "draft"})
+    assert num_events == 0
+
+    (folder / "outcome.json").write_text("{")
+    found, lines, num_events = again("moved")
+    assert found == trained[0].model_copy(update={"draft_folder": folder / "draft"})
+    assert num_events == 0
+    assert any("outcome.json cannot be read" in line for line in lines)
+
+    for lost in (folder / "draft").iterdir():
+        lost.unlink()
+    found, lines, num_events = again("moved")
+    assert any("moved/draft is gone: the draft is trained again" in line for line in lines)
+    assert num_events == len(trained[1])
+    mine, theirs = (
+        load_file(one.draft_folder / "model.safetensors") for one in (found, trained[0])
+    )
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
 def test_killed_and_cancelled_trainings_continue_to_the_same_draft(

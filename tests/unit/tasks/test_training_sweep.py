@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from specdec_core.config.losses import parse_loss
 from specdec_core.errors import ConfigError, SearchCancelledError
+from specdec_core.search.storage import try_lock
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.training_sweep import SweepTrial, TrainingSweep, sweep_training
 from tests.tiny_training_data import settings_of, train_config, write_data, write_target
@@ -67,6 +68,30 @@ def test_a_sweep_is_resumed_and_takes_the_best(home: Path) -> None:
     again = sweep_training(*arguments, is_inline=True, done=keep)
     assert again == outcome
     assert len(done) == 3
+
+
+def test_another_process_with_the_same_sweep_is_waited_for(home: Path) -> None:
+    lock = try_lock(home / "sweep" / ".lock")
+    assert lock is not None
+    lines: list[str] = []
+
+    def end_the_other(line: str) -> None:
+        lines.append(line)
+        if "another process" in line:
+            lock.close()
+
+    outcome = sweep_training(
+        train_config(),
+        TrainingSweep(num_trials=1, num_epochs=1),
+        settings_of(home),
+        home / "data",
+        home / "sweep",
+        is_inline=True,
+        log=end_the_other,
+    )
+    assert len(outcome.trials) == 1
+    waiting = f"another process runs the sweep in {home / 'sweep'}: waiting for it"
+    assert lines.count(waiting) == 1
 
 
 def test_the_weight_of_a_single_loss_is_not_varied(home: Path) -> None:

@@ -1,0 +1,139 @@
+"""Whether a training run can work, as far as that is known before its data are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec_core.config.losses import LossConfig, parse_loss
+from specdec_core.config.settings import Settings
+from specdec_core.config.training import (
+    EagleDraft,
+    MedusaDraft,
+    ModelDraft,
+    PrunedDraft,
+    TrainConfig,
+)
+from specdec_core.config.training_run import TrainingRunConfig
+from specdec_core.errors import ConfigError
+from specdec_core.models.architecture import Architecture, read_architecture
+from specdec_core.models.reference import ResolvedModel, resolve_model
+from specdec_core.training.plan import TrainingPlan
+from tasks.draft_benchmarks import benchmark_of, methods_of, plain_grid
+from tasks.training_job import check_tokenizer
+from tasks.training_sweep import check_sweep, sweep_of
+
+if TYPE_CHECKING:
+    from specdec_core.training.reference import DraftForm
+
+
+def check_training_run(
+    config: TrainingRunConfig, target: ResolvedModel, settings: Settings, *, is_inline: bool
+) -> None:
+    """Check that data, draft, training, sweep and evaluation fit each other; no weights are read.
+
+    Args:
+        config: What is asked for.
+        target: The model that `config` names as its target.
+        settings: Where models and suites are found.
+        is_inline: Whether data and training are made in this process.
+
+    Raises:
+        ConfigError: if the run would fail, however far it came.
+    """
+    train = config.train
+    check_losses(train)
+    sweep = sweep_of(config)
+    if sweep is not None:
+        check_sweep(train, sweep)
+    _check_workers(train, is_inline)
+    if train.num_validation >= train.data.num_prompts:
+        raise ConfigError(
+            f"num_validation {train.num_validation} holds out all of {train.data.num_prompts} "
+            "prompts: lower num_validation or raise num_prompts"
+        )
+    arch = read_architecture(target.folder)[0]
+    _check_lengths(train, arch)
+    _check_draft(train, target, arch, settings)
+    if config.evaluate:
+        _check_evaluation(config, settings)
+
+
+def check_losses(train: TrainConfig) -> None:
+    """Check that both phases have epochs, and responses are long enough for what losses look at.
+
+    Raises:
+        ConfigError: if not.
+    """
+    TrainingPlan.of(train, 1)
+    longest = train.data.max_new_tokens
+    if train.gamma > longest:
+        raise ConfigError(
+            f"a window of gamma {train.gamma} tokens fits no response of at most max_new_tokens "
+            f"{longest}: lower gamma or raise max_new_tokens"
+        )
+    for text in filter(None, (train.loss, train.second_loss)):
+        losses = LossConfig(terms=parse_loss(text), gamma=train.gamma)
+        if "grpo" in losses.names and losses.group_span > longest:
+            raise ConfigError(
+                f"grpo in {text!r} compares windows over {losses.group_span} tokens, which no "
+                f"response of at most max_new_tokens {longest} has: lower gamma or raise "
+                "max_new_tokens"
+            )
+
+
+def _check_workers(train: TrainConfig, is_inline: bool) -> None:
+    if is_inline and train.num_workers > 1:
+        raise ConfigError(
+            f"{train.num_workers} workers cannot train in one process: leave inline out, or give "
+            "num_workers 1"
+        )
+    if train.sharding == "fsdp" and isinstance(train.draft, EagleDraft | MedusaDraft):
+        raise ConfigError(
+            f"sharding fsdp spreads the blocks of a draft model, but drafts of kind "
+            f"{train.draft.kind} have none: use sharding ddp"
+        )
+
+
+def _check_lengths(train: TrainConfig, arch: Architecture) -> None:
+    longest = min(train.data.max_tokens, arch.max_positions)
+    if train.micro_batch_tokens < longest:
+        raise ConfigError(
+            f"micro_batch_tokens {train.micro_batch_tokens} cannot hold a sequence of {longest} "
+            "tokens, which the data may have: raise micro_batch_tokens or lower max_tokens"
+        )
+
+
+def _check_draft(
+    train: TrainConfig, target: ResolvedModel, arch: Architecture, settings: Settings
+) -> None:
+    from specdec_core.training.pruning import kept_layers
+
+    draft = train.draft
+    if isinstance(draft, PrunedDraft):
+        kept_layers(draft, arch.num_layers)
+    if isinstance(draft, PrunedDraft | EagleDraft) and draft.vocab_size is not None:
+        _check_vocabulary(draft.vocab_size, target, arch)
+    if isinstance(draft, ModelDraft):
+        start = resolve_model(draft.model, settings.cache_dir)
+        read_architecture(start.folder)
+        check_tokenizer(start, target, settings)
+
+
+def _check_vocabulary(size: int, target: ResolvedModel, arch: Architecture) -> None:
+    """Check a size with counts that are not known yet: what is in it always is."""
+    import torch
+
+    from specdec_core.training.pruning import frequent_vocabulary
+
+    frequent_vocabulary(torch.zeros(arch.vocab_size), size, target)
+
+
+def _check_evaluation(config: TrainingRunConfig, settings: Settings) -> None:
+    kind = config.train.draft.kind
+    form: DraftForm = kind if kind in ("eagle", "medusa") else "model"
+    # Where trainings lie: the drafter's text names the folder.
+    folder = settings.home_dir / "trainings" / "draft"
+    methods = methods_of(form, folder, config.evaluation)
+    for temperature in config.evaluation.temperatures:
+        benchmark_of(config.evaluation, methods, temperature)
+    plain_grid(config.evaluation, settings)
