@@ -88,7 +88,8 @@ class Export:
         if owner != own["run_id"] and not (owner is None and is_same_config):
             raise ConfigError(
                 f"{path} is the export of {owner or 'a run with another configuration'}, and run "
-                f"{own['run_id']} has the same name: name another folder, or remove that file"
+                f"{own['run_id']} has the same name: give it another with --name, or remove that "
+                "file"
             )
 
     def write_tables(self, path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group
@@ -17,6 +18,7 @@ from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
 from tasks.joint import read_joint
 from tasks.plot_style import write_plots
+from tasks.run_files import slug
 from tasks.stored import finished_run
 
 
@@ -26,6 +28,8 @@ def export_runs(args: Namespace) -> int:
         raise ConfigError("nothing to export: give --to FOLDER, --tables FILE or --plots FOLDER")
     if len(args.ids) > 1 and (args.tables or args.plots):
         raise ConfigError("--tables and --plots take one run: give --to FOLDER for several")
+    if args.name is not None and len(args.ids) > 1:
+        raise ConfigError("--name is the stem of one run's files: give one run")
     places = {
         name: path_of(given, f"--{name}")
         for name in ("tables", "plots", "to")
@@ -33,6 +37,8 @@ def export_runs(args: Namespace) -> int:
     }
     with Store.open(Settings().resolved_database_url) as store:
         exports = [export_of(store, finished_run(store, run_id)) for run_id in args.ids]
+    if args.name is not None:
+        exports = [replace(export, name=slug(args.name)) for export in exports]
     _check_names(exports)
     if "to" in places:
         for export in exports:
@@ -76,6 +82,6 @@ def _check_names(exports: list[Export]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"two of these runs would be written as {name!r}: export one of them with "
-                "--tables FILE --plots FOLDER"
+                f"two of these runs would be written as {name!r}: export one of them by itself "
+                "with --name"
             )

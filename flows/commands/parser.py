@@ -186,6 +186,9 @@ def _add_store(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         "--tables", metavar="FILE", help="JSON file to write, replaced if it is there"
     )
     export.add_argument("--plots", metavar="FOLDER", help="folder to draw the plots in")
+    export.add_argument(
+        "--name", help="stem of the files of one run; default made of its kind, name and target"
+    )
     compare = _verb(
         runs,
         "compare",

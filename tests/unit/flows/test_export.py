@@ -96,6 +96,22 @@ def test_tables_and_plots_are_written_where_asked(
     assert not list(tables.parent.glob("*.part"))
 
 
+def test_one_run_may_be_given_another_name(
+    run_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    argv = ["runs", "export", run_id, "--to", str(out), "--name", "Four drafters"]
+    assert execute(argv) == 0
+    assert {path.name for path in out.iterdir()} == {
+        "four-drafters",
+        "four-drafters.json",
+        "four-drafters.md",
+    }
+    assert "](four-drafters/speedup.png)" in (out / "four-drafters.md").read_text()
+    assert execute([*argv[:2], run_id, *argv[2:]]) == 2
+    assert "give one run" in capsys.readouterr().err
+
+
 def test_what_is_exported_says_nothing_about_the_machine_it_ran_on(
     run_id: str, tmp_path: Path
 ) -> None:
