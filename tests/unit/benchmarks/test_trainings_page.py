@@ -206,7 +206,7 @@ def test_benchmarks_show_speed_over_autoregressive_and_what_failed(
     # A step commits 2.5 tokens at 1.5 times the speed: it takes as long as 1.67 plain ones.
     measured = "2.500 | 72.0 | 1.500x [1.250, 1.750] | 1.67 | 1/1 |"
     assert f"| translation | draft-model:model=wtv | {measured}" in lines
-    assert "| translation | eagle | - | failed: OSError: no file there | - | - |" in lines
+    assert "| translation | eagle | - | failed: OSError: no file there | - | - | - |" in lines
     assert lines[-1] == "| draft-model:model=wtv | 2 | 2.500 | 1.375x [1.250, 1.500] | exact |"
 
 
