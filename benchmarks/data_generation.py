@@ -15,6 +15,7 @@ from specdec_core.config.settings import Settings
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
 from specdec_core.models.view import TargetView
+from specdec_core.training.manifest import SHARD_PROMPTS
 from specdec_core.training.masks import Question, ask
 from specdec_core.training.prompts import draw_prompts
 from specdec_core.training.responses import AnswerRules, answer, force
@@ -30,7 +31,7 @@ _CONFIG = DataConfig()
 def run() -> None:
     """Measure response tokens per second at the default batch size and at batch 1, in turns.
 
-    Every round has prompts of its own from the whole training pool: as many as a batch, and of
+    Every round has prompts of its own from the whole training pool: as many as a shard, and of
     these an even sample for batch 1. Prompts are read, too: seconds hold prefill and decoding.
     """
     settings = Settings()
@@ -39,7 +40,7 @@ def run() -> None:
     target = load_target(model, dtype="bfloat16", device=resolve_device("auto"))
     drawn = draw_prompts(
         (),
-        (_ROUNDS + 1) * _CONFIG.batch_size,
+        (_ROUNDS + 1) * SHARD_PROMPTS,
         max_turns=1,
         seed=7,
         data_dir=settings.data,
@@ -47,8 +48,7 @@ def run() -> None:
     )
     pairs = [(p.id, ask(target.tokenizer, target.kind, p)) for p in drawn.prompts]
     view = target.view()
-    size = _CONFIG.batch_size
-    rounds = [pairs[at : at + size] for at in range(0, len(pairs), size)]
+    rounds = [pairs[at : at + SHARD_PROMPTS] for at in range(0, len(pairs), SHARD_PROMPTS)]
     _time(view, rounds.pop()[:4], 4)  # warm-up
     write("data_generation", _figures(view, rounds), "auto")
 

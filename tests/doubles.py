@@ -75,7 +75,7 @@ class ScriptedCache:
 
     def keep(self, rows: Sequence[int]) -> None:
         assert self._pending is None
-        assert list(rows) == sorted(set(rows))
+        assert len(set(rows)) == len(rows)
         self.rows = [self.rows[row] for row in rows]
 
 

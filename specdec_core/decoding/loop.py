@@ -280,15 +280,25 @@ class _Batch(Generic[CacheT, PrefixT]):
         """Check the cache, drop finished requests from the batch, and tell the drafters."""
         states = self.active
         check_lengths(self._cache.lengths, states)
-        unfinished = [i for i, state in enumerate(states) if state.finish_reason is None]
-        self.active = [states[i] for i in unfinished]
-        if 0 < len(unfinished) < len(states):
-            self._cache.keep(unfinished)
+        rows = _rows_to_keep([state.finish_reason is None for state in states])
+        self.active = [states[row] for row in rows]
+        if 0 < len(rows) < len(states):
+            self._cache.keep(rows)
             check_lengths(self._cache.lengths, self.active)
         self._timer.lap("commit")
         for state, outcome in zip(states, outcomes, strict=True):
             state.drafter.observe(outcome)
         self._timer.lap("draft")
+
+
+def _rows_to_keep(is_kept: Sequence[bool]) -> list[int]:
+    """Return the rows that are kept, with the last of them in the places of those that are not.
+
+    So the cache copies one sequence for each that has ended, not all that come after it.
+    """
+    kept = [row for row, is_wanted in enumerate(is_kept) if is_wanted]
+    last = reversed(kept)
+    return [row if is_wanted else next(last) for row, is_wanted in enumerate(is_kept[: len(kept)])]
 
 
 def _raise_if_stopped(should_stop: Callable[[], bool] | None) -> None:

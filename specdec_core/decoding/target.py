@@ -35,7 +35,7 @@ class Cache(Protocol):
         ...
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep only these sequences of the batch, given by increasing batch index."""
+        """Keep only these sequences of the batch, none twice, in the given order."""
         ...
 
     def narrow(self, start: int, stop: int) -> Cache:

@@ -20,8 +20,8 @@ from specdec_core.training.packing import split_prompts
 from specdec_core.training.records import (
     StoredSample,
     open_shard,
+    read_states,
     read_tokens,
-    states_of,
 )
 from specdec_core.training.spans import cut_spans, response_mask
 from specdec_core.training.target import FrozenTarget, pad_rows
@@ -164,6 +164,7 @@ class DraftData:
 
         Raises:
             ConfigError: if none are stored.
+            DataError: if they are damaged.
         """
         manifest, place = self.manifest, self._places[sample_id]
         if manifest.config.hidden == "none":
@@ -171,10 +172,13 @@ class DraftData:
                 f"the training data in {self.folder} holds no hidden states: load the target to "
                 "compute them, or make it with hidden=head-input"
             )
-        column = self._shard(place.shard).read_row_group(place.row, columns=["states"])["states"]
         num_states = 1 + len(manifest.taps)
-        found = states_of(
-            column[0].as_buffer(), manifest.config.hidden_dtype, num_states * manifest.hidden_size
+        found = read_states(
+            self._shard(place.shard),
+            shard_path(self.folder, place.shard),
+            place.row,
+            dtype=manifest.config.hidden_dtype,
+            width=num_states * manifest.hidden_size,
         )
         kept = found[: self.lengths[sample_id]]
         shape = (len(kept), num_states, manifest.hidden_size)

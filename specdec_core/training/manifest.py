@@ -17,7 +17,7 @@ from specdec_core.hashing import json_hash
 from specdec_core.models.files import write_whole
 
 FORMAT_VERSION = 1
-SHARD_PROMPTS = 64
+SHARD_PROMPTS = 128
 MANIFEST = "manifest.json"
 
 # Beyond the tokens' own bytes: of a sample names, spans and its columns' places in the footer.

@@ -101,6 +101,7 @@ class ShardWriter:
             compression="NONE",
             use_dictionary=False,
             write_statistics=False,
+            write_page_checksum=True,
         )
 
     def __enter__(self) -> ShardWriter:
@@ -144,12 +145,9 @@ def open_shard(path: Path, key: str) -> pq.ParquetFile:
         DataError: if it is missing, damaged, or of other data than `key`.
     """
     try:
-        file = pq.ParquetFile(path, memory_map=True)
+        file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}): remove it and make the data again; finished shards "
-            "are kept"
-        ) from error
+        raise _unreadable(path, error) from error
     stored = (file.schema_arrow.metadata or {}).get(_KEY.encode(), b"").decode()
     if stored != key:
         raise DataError(
@@ -159,15 +157,25 @@ def open_shard(path: Path, key: str) -> pq.ParquetFile:
     return file
 
 
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path} cannot be read ({error}): remove it and make the data again; finished shards "
+        "are kept"
+    )
+
+
 def read_tokens(path: Path, key: str) -> list[StoredSample]:
     """Return the samples of a shard without states and logits.
 
     Raises:
-        DataError: as `open_shard`.
+        DataError: as `open_shard`, or if a page does not have the checksum it was written with.
     """
     columns = ["sample_id", "prompt_id", "source", "token_ids", "spans", "end", "num_mismatched"]
     with open_shard(path, key) as file:
-        rows = cast(list[dict[str, Any]], file.read(columns=columns).to_pylist())
+        try:
+            rows = cast(list[dict[str, Any]], file.read(columns=columns).to_pylist())
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from error
     return [
         StoredSample(
             sample_id=row["sample_id"],
@@ -186,9 +194,19 @@ def _spans(bounds: Sequence[int]) -> tuple[Span, ...]:
     return tuple(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def states_of(buffer: bytes | pa.Buffer, dtype: HiddenDType, width: int) -> Tensor:
-    """Return stored states ``[N, 1 + T, h]`` as written, where `width` is h and T follows."""
-    raw = torch.from_numpy(np.frombuffer(buffer, dtype=np.uint8).copy())
+def read_states(
+    file: pq.ParquetFile, path: Path, row: int, *, dtype: HiddenDType, width: int
+) -> Tensor:
+    """Return the states of one sample of the open shard at `path`, ``[N, width]``, as written.
+
+    Raises:
+        DataError: if a page does not have the checksum it was written with.
+    """
+    try:
+        column = file.read_row_group(row, columns=["states"])["states"]
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    raw = torch.from_numpy(np.frombuffer(column[0].as_buffer(), dtype=np.uint8).copy())
     return raw.view(HIDDEN_DTYPES[dtype]).view(-1, width)
 
 

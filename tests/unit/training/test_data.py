@@ -118,6 +118,21 @@ def test_damaged_and_foreign_shards_are_refused(tmp_path):
         DraftData.open(folder)
 
 
+@pytest.mark.parametrize("column", ["token_ids", "states"])
+def test_a_changed_bit_of_a_shard_is_noticed(column, tmp_path):
+    states = torch.arange(5 * HIDDEN, dtype=torch.float32).view(5, 1, HIDDEN)
+    folder = write(tmp_path, [stored("a", 5, (2, 5), states=states)], hidden="head-input")
+    path = shard_path(folder, 0)
+    meta = open_shard(path, "k").metadata.row_group(0)
+    chunks = [meta.column(i) for i in range(meta.num_columns)]
+    (chunk,) = [each for each in chunks if each.path_in_schema.startswith(column)]
+    raw = bytearray(path.read_bytes())
+    raw[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1  # its last value
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"cannot be read .* make the data again"):
+        DraftData.open(folder).states("a")
+
+
 def test_a_shard_that_fails_leaves_nothing(tmp_path):
     def write_half():
         with ShardWriter(tmp_path / "s.parquet", key="k", hidden_dtype="float32") as writer:
