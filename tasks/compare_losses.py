@@ -71,6 +71,7 @@ def compare_losses(
         _, manifest = stages.make_data(
             config.base.train.data,
             settings,
+            num_validation=config.base.train.num_validation,
             is_inline=setup.is_inline,
             log=setup.log,
             should_stop=setup.should_stop,

@@ -23,7 +23,14 @@ from specdec_core.training.manifest import DataCounts, DataManifest, shard_path,
 from specdec_core.training.records import read_counts
 from tasks.answers import MAX_ATTEMPTS
 from tasks.draft_data_jobs import ShardResult
-from tasks.draft_data_plan import DataPlan, check_disk, missing_shards, open_folder, plan_data
+from tasks.draft_data_plan import (
+    DataPlan,
+    check_disk,
+    check_held_out,
+    missing_shards,
+    open_folder,
+    plan_data,
+)
 from tasks.evaluator import ModelEvaluatorFactory
 from tasks.jobs import Completed, JobFailure, StopCheck
 from tasks.pool import WorkerPool, pool_factory
@@ -50,6 +57,7 @@ def make_draft_data(
     config: DataConfig,
     settings: Settings,
     *,
+    num_validation: int = 0,
     folder: Path | None = None,
     is_inline: bool = False,
     log: LogLine = lambda _line: None,
@@ -64,6 +72,7 @@ def make_draft_data(
     Args:
         config: Prompts, target and what is stored.
         settings: Home, data and cache folders, device, threads, workers, Ray address.
+        num_validation: Prompts that a training will hold out of them.
         folder: Where it goes; None for a folder under the settings' home that the key names.
         is_inline: Whether to work in this process, without Ray.
         log: Takes lines for the user.
@@ -71,13 +80,15 @@ def make_draft_data(
         should_stop: Asked before every decoding step.
 
     Raises:
-        ConfigError: if prompts, target or options cannot be used, `folder` holds other data or an
-            old format, or the disk is too small; before the target is loaded.
+        ConfigError: if prompts, target or options cannot be used, no prompt would be left to train
+            on, `folder` holds other data or an old format, or the disk is too small; before the
+            target is loaded.
         SearchCancelledError: once `should_stop` is true; the same call continues.
         EvaluationFailedError: if a shard could not be made.
         WorkerLostError: if workers die again and again.
     """
     plan = plan_data(config, settings, log)
+    check_held_out(plan, num_validation)
     place = folder or settings.home_dir / "draft-data" / plan.manifest.key[:20]
     waiting = f"another process makes the same training data in {place}: waiting for it"
     lock = place.with_name(f".{place.name}.lock")

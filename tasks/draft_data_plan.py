@@ -178,6 +178,25 @@ class _Chooser:
         )
 
 
+def check_held_out(plan: DataPlan, num_validation: int) -> None:
+    """Check that prompts are left to train on; the files may have fewer than were asked for.
+
+    Args:
+        plan: Of the data.
+        num_validation: Prompts that a training will hold out.
+
+    Raises:
+        ConfigError: if none are left.
+    """
+    manifest = plan.manifest
+    if num_validation >= manifest.num_prompts:
+        raise ConfigError(
+            f"num_validation {num_validation} holds out all of the {manifest.num_prompts} prompts "
+            f"that the files have ({manifest.config.num_prompts} were asked for): lower "
+            "num_validation or give more prompts"
+        )
+
+
 def open_folder(plan: DataPlan, folder: Path) -> DataManifest:
     """Return the manifest in `folder`, written there if the folder is new.
 

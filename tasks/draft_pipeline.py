@@ -128,6 +128,7 @@ class Pipeline:
         folder, manifest = self.stages.make_data(
             self.config.train.data,
             self.setup.settings,
+            num_validation=self.config.train.num_validation,
             is_inline=self.setup.is_inline,
             log=self.setup.log,
             progress=tell,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specdec_core.errors import StoreError
@@ -27,13 +28,18 @@ class MetricsFile:
         self._path = path
 
     def truncate(self, num_steps: int | None) -> None:
-        """Drop what came after so many steps, as those are done again; None drops everything."""
+        """Drop what came after so many steps, as those are done again; None drops everything.
+
+        Raises:
+            StoreError: if it cannot be written.
+        """
         kept = []
         if num_steps is not None:
             kept = [line for line, event in _lines(self._path) if event.step <= num_steps]
         part = self._path.with_suffix(".part")
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(self._path)
+        with self._writing():
+            part.write_text("".join(kept), encoding="utf-8")
+            part.replace(self._path)
 
     def append(self, event: StepMetrics | ValidationMetrics) -> None:
         """Add one line.
@@ -41,17 +47,21 @@ class MetricsFile:
         Raises:
             StoreError: if it cannot be written.
         """
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(event.model_dump_json() + "\n")
-        except OSError as error:
-            raise StoreError(
-                f"{self._path} cannot be written ({error}): free space; the same command continues"
-            ) from error
+        with self._writing(), self._path.open("a", encoding="utf-8") as file:
+            file.write(event.model_dump_json() + "\n")
 
     def read(self) -> list[StepMetrics | ValidationMetrics]:
         """Return all events; nothing if there is no file."""
         return [event for _, event in _lines(self._path)]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"{self._path} cannot be written ({error}): free space; the same command continues"
+            ) from error
 
 
 class LineTail:

@@ -102,8 +102,8 @@ def _train(
         log(f"memory of one worker: {built.estimate.describe()}")
         if done:
             log(f"continuing after step {done}")
-        is_begun = built.trainer.progress.best_step is not None
-        metrics.truncate(done if is_begun else None)
+    num_kept = done if built.trainer.progress.best_step is not None else None
+    workers.together(lambda: metrics.truncate(num_kept) if workers.is_first else None)
     progress = built.trainer.run(should_stop)
     peak = workers.most(float(peak_memory(workers.device)))
     if workers.is_first:

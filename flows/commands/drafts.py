@@ -12,15 +12,14 @@ from db.training import DraftCheckpoint, TrainingPoint
 from flows.commands.options import path_of
 from flows.commands.output import emit, note, table
 from flows.views import number, percent
-from specdec_core.config.losses import format_loss, parse_loss
 from specdec_core.config.settings import Settings
+from specdec_core.config.training_run import join_losses, split_losses
 from specdec_core.errors import RunNotFoundError
 
 
 def list_drafts(args: Namespace) -> int:
     """Show stored checkpoints, newest first."""
-    phases = [] if args.loss is None else args.loss.split("/")
-    loss = "/".join(format_loss(parse_loss(phase)) for phase in phases) or None
+    loss = None if args.loss is None else join_losses(*split_losses(args.loss))
     with _open_store() as store:
         found = store.checkpoints.list(
             target=args.target,

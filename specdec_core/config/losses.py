@@ -40,8 +40,8 @@ class LossConfig(Record):
     """A weighted sum of losses and what they share.
 
     Source: EAL (arXiv 2609.24150): windows of 7 tokens, weights of 0.1 beside an anchor. LK
-    (hybrid) with eta 3, one weight per draft depth. GRPO's group sizes and clips are ours: the
-    paper does not give them.
+    (hybrid) with eta 3, one weight per draft depth and sequence. GRPO's group sizes and clips are
+    ours: the paper does not give them.
     """
 
     terms: tuple[LossTerm, ...] = Field(
@@ -53,7 +53,9 @@ class LossConfig(Record):
     )
     lk_eta: float = Field(3.0, gt=0.0, le=100.0, description="how fast lk-lambda turns to tv")
     lk_scope: Literal["depth", "position"] = Field(
-        "depth", description="what has a weight of its own in lk-lambda"
+        "depth",
+        description="what has a weight of its own in lk-lambda: each sequence at a draft depth, or "
+        "each position",
     )
     depth_decay: float = Field(
         1.0,

@@ -252,6 +252,12 @@ def training_config(
         raise ConfigError(f"parameter {unknown[0]!r} is unknown: `specdec train --help` lists all")
     if "losses" in chosen and chosen.keys() & {"loss", "second_loss"}:
         raise ConfigError("loss and losses are both given: give one, phases are joined by /")
+    unused = sorted(name for name in chosen.keys() - {"sweep_trials"} if name.startswith("sweep_"))
+    if unused and not chosen.get("sweep_trials"):
+        raise ConfigError(
+            f"{', '.join(unused)} given without sweep_trials, so that nothing would be sought: "
+            "give the number of sweep_trials, or leave the others out"
+        )
     defaults = dict(PRESETS[preset]) if preset is not None else {}  # type: ignore[index]  # checked
     if "losses" in chosen:
         defaults = {name: v for name, v in defaults.items() if name not in {"loss", "second_loss"}}

@@ -173,17 +173,18 @@ class EagleModule(nn.Module):
     def _noise(self, batch: TrainingBatch, features: Tensor) -> Tensor | float:
         """Return uniform noise like `features` within `noisy`, else 0.
 
-        A function of the step and of the samples.
+        That of a sequence is a function of the step and of the sample, whatever batch it is in.
 
         Source: EAGLE, section 4.2, uniform noise on features.
         """
         width, step = self._training.feature_noise, self._noisy_step
         if width == 0.0 or step is None:
             return 0.0
-        start = derive_seed(self._training.seed, "feature-noise", step, *batch.sample_ids)
-        places = torch.arange(features.numel(), device=features.device)
-        uniform = uniform_stream(start, places).to(features.dtype)
-        return (uniform.view_as(features) - 0.5) * (2.0 * width)
+        names = (self._training.seed, "feature-noise", step)
+        starts = [derive_seed(*names, sample_id) for sample_id in batch.sample_ids]
+        places = torch.arange(features[0].numel(), device=features.device)
+        uniform = torch.stack([uniform_stream(start, places) for start in starts])
+        return (uniform.to(features.dtype).view_as(features) - 0.5) * (2.0 * width)
 
     def _target_ids(self, device: torch.device) -> Tensor | None:
         return None if self._vocabulary is None else self._vocabulary.target_ids.to(device)

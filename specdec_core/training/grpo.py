@@ -11,7 +11,7 @@ and the biased deviation are ours: the paper does not give them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -33,7 +33,9 @@ def count_groups(valid: Tensor, config: LossConfig) -> int:
     return sum(num_groups for _, _, _, num_groups in _responses(valid, config))
 
 
-def draw_anchors(valid: Tensor, config: LossConfig, generator: np.random.Generator) -> Tensor:
+def draw_anchors(
+    valid: Tensor, config: LossConfig, generators: Sequence[np.random.Generator]
+) -> Tensor:
     """Return first windows of groups, drawn uniformly among placements without overlap.
 
     A response too short for all groups has fewer, down to none.
@@ -41,7 +43,7 @@ def draw_anchors(valid: Tensor, config: LossConfig, generator: np.random.Generat
     Args:
         valid: ``[B, N]`` bool: positions that start a window.
         config: Gives the window, windows per group and groups per response.
-        generator: Of the step; draws depend on it and on `valid` alone.
+        generators: One of each sequence, so that its draws do not depend on those beside it.
 
     Returns:
         ``[G, 2]`` int64: sequence and position.
@@ -52,7 +54,7 @@ def draw_anchors(valid: Tensor, config: LossConfig, generator: np.random.Generat
         if not num_groups:
             continue
         free = num_positions - num_groups * (span - 1)
-        drawn = np.sort(generator.choice(free, size=num_groups, replace=False))
+        drawn = np.sort(generators[sequence].choice(free, size=num_groups, replace=False))
         anchors += [(sequence, start + int(at) + i * (span - 1)) for i, at in enumerate(drawn)]
     return torch.tensor(anchors, dtype=torch.int64, device=valid.device).reshape(-1, 2)
 

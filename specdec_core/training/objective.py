@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +103,7 @@ class Objective:
             self.target_head,
             reference=reference.passes if reference is not None else None,
             denominators=_counts(counts, batch.input_ids.device),
-            generator=numpy_generator(*seed, "groups", *batch.sample_ids),
+            generators=self._generators(batch, *seed, "groups"),
         )
         loss, sums = result.loss, _sums(result)
         for name, (value, _) in output.auxiliary.items():
@@ -123,7 +124,7 @@ class Objective:
             output.passes,
             self.target_head,
             reference=reference.passes if reference is not None else None,
-            generator=numpy_generator("validation", *batch.sample_ids),
+            generators=self._generators(batch, "validation"),
             measures_acceptance=True,
         )
         assert result.acceptance is not None  # it was asked for
@@ -135,6 +136,14 @@ class Objective:
             sums[_AUXILIARY + name] = float(value)
             counts[_AUXILIARY + name] = float(number)
         return sums, counts
+
+    def _generators(
+        self, batch: TrainingBatch, *parts: int | str
+    ) -> list[np.random.Generator] | None:
+        """Return one generator per sample, whatever batch it is in; None where nothing is drawn."""
+        if not self.needs_reference:
+            return None
+        return [numpy_generator(*parts, name) for name in batch.sample_ids]
 
     def means(
         self, sums: Mapping[str, float], counts: Mapping[str, float]

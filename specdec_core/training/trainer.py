@@ -103,7 +103,7 @@ class Trainer:
             ConfigError: if no held-out response is as long as a window.
             SearchCancelledError: once `should_stop` is true; the state is stored before.
             EvaluationFailedError: if a loss or gradient is not finite.
-            StoreError: if a checkpoint cannot be written.
+            StoreError: if a checkpoint or metrics cannot be written; on every worker.
         """
         if self._progress.best_step is None:
             self._keep_reference()
@@ -126,7 +126,8 @@ class Trainer:
     def _step(self) -> None:
         started, done = self._parts.clock(), self._progress.step
         objective = self._parts.objectives[self._plan.phase(done) - 1]
-        self._keep_reference()
+        if done == self._plan.second_start:
+            self._keep_reference()
         context = StepContext(
             draft=self._parts.draft,
             parameters=self._parameters,
@@ -210,8 +211,8 @@ class Trainer:
             )
 
     def _record(self, metrics: StepMetrics | ValidationMetrics) -> None:
-        if self._workers.is_first:
-            self._parts.record(metrics)
+        is_first, record = self._workers.is_first, self._parts.record
+        self._workers.together(lambda: record(metrics) if is_first else None)
 
     def _save(self) -> None:
         weights = copy_weights(self._parameters)
@@ -222,9 +223,8 @@ class Trainer:
 
     def _keep_reference(self) -> None:
         """Keep the weights that a phase begins with, where its losses compare with them."""
-        done = self._progress.step
-        objective = self._parts.objectives[self._plan.phase(done) - 1]
-        if objective.needs_reference and done in {0, self._plan.second_start}:
+        objective = self._parts.objectives[self._plan.phase(self._progress.step) - 1]
+        if objective.needs_reference:
             self._set_reference(copy_weights(self._parameters))
 
     def _set_reference(self, weights: Mapping[str, Tensor]) -> None:

@@ -33,6 +33,9 @@ def test_checkpoints_are_listed_filtered_and_paged(
     for query, expected in (
         ("kind=pruned", [2, 1]),
         ("loss=kl%2B0.1eal", [3]),
+        ("loss=1kl%2B0.10*eal", [3]),
+        ("loss=kl%2Beal", [3]),
+        ("loss=wtv%2Fwtv%2B.1grpo", [2]),
         ("state=validated", []),
         ("state=candidate&target=pypi:smollm2-135m", [3, 2, 1]),
         (f"run_id={stored[0].run_id}&offset=2", [1]),
@@ -40,6 +43,16 @@ def test_checkpoints_are_listed_filtered_and_paged(
     ):
         items = client.get(f"/api/v1/checkpoints?{query}").json()["items"]
         assert [each["id"] for each in items] == expected, query
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [("magic", "loss 'magic' in 'magic' is unknown"), ("wtv%2F", "not one or two phases")],
+)
+def test_a_loss_that_is_none_is_refused(client: TestClient, loss: str, reason: str) -> None:
+    answer = client.get(f"/api/v1/checkpoints?loss={loss}")
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
 
 
 def test_one_checkpoint_has_its_curve_evaluation_and_lineage(

@@ -22,16 +22,21 @@ CONFIG = config_of(num_epochs=3, second_epochs=1, loss="kl+0.1eal", second_loss=
 
 SCRIPT = """
 import sys, torch
+from datetime import timedelta
 import torch.distributed as dist
 from pathlib import Path
 from tests.integration.test_training_workers import CONFIG, SAMPLES
 from tests.tiny_training import Log, MemorySource, make_trainer, tiny_draft
+from specdec_core.errors import StoreError
 from specdec_core.training.sharding import shard_blocks
 from specdec_core.training.workers import Workers
 
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+dist.init_process_group(
+    "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2,
+    timeout=timedelta(seconds=60),
+)
 workers = Workers.of_group(torch.device("cpu"))
 for kind in ("ddp", "fsdp"):
     log, draft = Log(), tiny_draft(folder)
@@ -45,6 +50,14 @@ for kind in ("ddp", "fsdp"):
     if rank == 0:
         lines = [event.model_dump_json() for event in log.events]
         (folder / f"{kind}.jsonl").write_text("\\n".join(lines))
+def full(event):
+    if event.kind == "step":
+        raise StoreError("the disk is full")
+trainer = make_trainer(folder / "full", CONFIG, MemorySource(SAMPLES), log=full, workers=workers)
+try:
+    trainer.run()
+except StoreError as error:
+    (folder / f"fault-{rank}.txt").write_text(str(error))
 # Counts are added up before they are divided: 1 of 1 and 0 of 9 are 1 of 10.
 sums = workers.sums({"hits": 1.0, "all": 1.0} if rank == 0 else {"all": 9.0})
 assert sums == {"hits": 1.0, "all": 10.0}, sums
@@ -115,3 +128,8 @@ def test_two_workers_reach_what_one_reaches(
         assert mine.sampling.num_windows == other.sampling.num_windows
         assert mine.sampling.reached == pytest.approx(other.sampling.reached, abs=1e-5)
         assert (mine.num_sequences, mine.num_tokens) == (other.num_sequences, other.num_tokens)
+
+
+def test_metrics_that_cannot_be_written_end_all_workers(folder: Path) -> None:
+    for rank in range(2):
+        assert (folder / f"fault-{rank}.txt").read_text() == "the disk is full"

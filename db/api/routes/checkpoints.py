@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from db.api.common import (
     Page,
@@ -20,6 +20,7 @@ from db.api.common import (
 from db.api.problems import not_found
 from db.training import CheckpointState, DraftCheckpoint, TrainingPoint
 from specdec_core.config.training import DraftKind
+from specdec_core.config.training_run import join_losses, split_losses
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 CheckpointId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one checkpoint")]
@@ -33,9 +34,16 @@ class CheckpointQuery(Paging):
 
     target: str | None = Field(None, min_length=1, description="model reference or identity")
     kind: DraftKind | None = Field(None, description="what the draft is made of")
-    loss: str | None = Field(None, min_length=1, description="as stored, such as kl+0.1eal")
+    loss: str | None = Field(
+        None, description="as training takes it, such as kl+0.1eal; phases are joined by /"
+    )
     state: CheckpointState | None = None
     run_id: str | None = Field(None, min_length=1, description="the run that trained it")
+
+    @field_validator("loss")
+    @classmethod
+    def _canonical_loss(cls, text: str | None) -> str | None:
+        return None if text is None else join_losses(*split_losses(text))
 
 
 class CheckpointDetail(DraftCheckpoint):

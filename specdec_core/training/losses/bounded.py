@@ -5,7 +5,7 @@ the scores is taken on the small ``[J, B, N]`` arrays, turned into a gradient fo
 by closed forms, and multiplied into hidden states and head at once. What is kept is one chunk, the
 scores and the gradients. A position's gradient depends on at most gamma - 1 positions behind it, so
 the next gamma - 1 rows are scored along with each chunk and no logits are made twice; losses that
-need all scores first (grpo, lk-lambda with one share per depth) have a sweep of their own before.
+need all scores first (grpo, lk-lambda unless by position) have a sweep of their own before.
 
 Source: EAL (arXiv 2609.24150), the gradient of windows as a reweighting by position.
 """
@@ -40,7 +40,7 @@ def bounded_loss(
     *,
     reference: Sequence[DraftPass] | None = None,
     denominators: Counts | None = None,
-    generator: np.random.Generator | None = None,
+    generators: Sequence[np.random.Generator] | None = None,
     document_ids: Tensor | None = None,
     measures_acceptance: bool = False,
     chunks: Chunks = DEFAULT_CHUNKS,
@@ -56,14 +56,14 @@ def bounded_loss(
         target_head: Of the frozen target; has no gradient.
         reference: Passes of a frozen draft with the same shape; grpo needs them.
         denominators: Counts of the whole step; None for those of this batch.
-        generator: Draws grpo's groups.
+        generators: One per sequence; they draw grpo's groups.
         document_ids: ``[B, N]`` int where sequences are packed.
         measures_acceptance: Whether expected acceptance is counted too.
         chunks: How much of the logits exists at once.
 
     Raises:
         ConfigError: if batch, passes and heads do not fit together, or grpo lacks its reference
-            or generator.
+            or generators.
     """
     check_target(batch, target_head)
     _check_chunks(chunks)
@@ -73,7 +73,7 @@ def bounded_loss(
         [PassRows.of(one) for one in passes],
         has_reference=reference is not None,
         denominators=denominators,
-        generator=generator,
+        generators=generators,
         document_ids=document_ids,
     )
     gradients = Gradients(passes if torch.is_grad_enabled() else ())

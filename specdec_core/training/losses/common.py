@@ -63,25 +63,25 @@ def prepare(
     *,
     has_reference: bool,
     denominators: Counts | None,
-    generator: np.random.Generator | None,
+    generators: Sequence[np.random.Generator] | None,
     document_ids: Tensor | None,
 ) -> Prepared:
     """Return where a batch has something to learn and what its loss is divided by.
 
     Raises:
-        ConfigError: if grpo lacks a reference or a generator, or the denominators are fewer than
+        ConfigError: if grpo lacks a reference or generators, or the denominators are fewer than
             the batch's own.
     """
     places = find_places(config, batch, rows, document_ids)
     counts = count_places(config, places)
     anchors = None
     if "grpo" in config.names:
-        if not has_reference or generator is None:
+        if not has_reference or generators is None:
             raise ConfigError(
                 "grpo compares with a frozen reference and draws groups: give the reference's "
-                "passes and a generator"
+                "passes and a generator per sequence"
             )
-        anchors = draw_anchors(places.windows, config, generator)
+        anchors = draw_anchors(places.windows, config, generators)
     if denominators is None:
         denominators = counts
     elif (denominators.to_tensor() < counts.to_tensor()).any():

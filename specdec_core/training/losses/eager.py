@@ -51,7 +51,7 @@ def eager_loss(
     *,
     reference: Sequence[DraftPass] | None = None,
     denominators: Counts | None = None,
-    generator: np.random.Generator | None = None,
+    generators: Sequence[np.random.Generator] | None = None,
     document_ids: Tensor | None = None,
     measures_acceptance: bool = False,
 ) -> LossResult:
@@ -72,7 +72,7 @@ def eager_loss(
         target,
         reference_logits=before,
         denominators=denominators,
-        generator=generator,
+        generators=generators,
         document_ids=document_ids,
         measures_acceptance=measures_acceptance,
     )
@@ -93,7 +93,7 @@ def loss_of_logits(
     *,
     reference_logits: Sequence[Tensor] | None = None,
     denominators: Counts | None = None,
-    generator: np.random.Generator | None = None,
+    generators: Sequence[np.random.Generator] | None = None,
     document_ids: Tensor | None = None,
     measures_acceptance: bool = False,
 ) -> LossResult:
@@ -106,12 +106,12 @@ def loss_of_logits(
         target_logits: ``[B, N, V]`` by row, row t predicts token t + 1.
         reference_logits: Of a frozen draft, pass by pass; grpo needs them.
         denominators: Counts of the whole step; None for those of this batch.
-        generator: Draws grpo's groups.
+        generators: One per sequence; they draw grpo's groups.
         document_ids: ``[B, N]`` int where sequences are packed.
         measures_acceptance: Whether expected acceptance is counted too.
 
     Raises:
-        ConfigError: if grpo lacks a reference or a generator, or vocabularies do not fit.
+        ConfigError: if grpo lacks a reference or generators, or vocabularies do not fit.
     """
     prepared = prepare(
         config,
@@ -119,7 +119,7 @@ def loss_of_logits(
         [one.rows for one in passes],
         has_reference=reference_logits is not None,
         denominators=denominators,
-        generator=generator,
+        generators=generators,
         document_ids=document_ids,
     )
     places = prepared.scene.places

@@ -206,8 +206,9 @@ def _lk_lambda(scores: Scores, scene: Scene) -> Tensor:
     masks = scene.places.masks
     overlap = scores.overlap.detach()
     if scene.config.lk_scope == "depth":
-        units = masks.sum((1, 2)).clamp(min=1)
-        overlap = (_sum(overlap, masks) / units)[:, None, None]
+        # Sequences are never split, batches are: the share must not depend on the others in one.
+        units = masks.sum(2, keepdim=True).clamp(min=1)
+        overlap = torch.where(masks, overlap, 0.0).sum(2, keepdim=True) / units
     share = torch.exp(-scene.config.lk_eta * overlap)
     return _sum(share * scores.kl + (1.0 - share) * (1.0 - scores.overlap), masks)
 

@@ -159,6 +159,12 @@ def test_losses_and_drafts_have_one_text() -> None:
         (None, {"draft": "eagle:version=1,version=3"}, "'version=3' in .* write option=value once"),
         (None, {"draft": "pruned:layers=0/7,num_layers=3"}, "give layers or num_layers"),
         ("kl", {"seeds": [0], "sweep_trials": 3}, "leave sweep_trials out"),
+        ("kl", {"sweep_rates": "1e-4,1e-3"}, "sweep_rates given without sweep_trials"),
+        (
+            "eal",
+            {"sweep_trials": 0, "sweep_epochs": 1, "sweep_weights": "0.1,1"},
+            "sweep_epochs, sweep_weights given without sweep_trials",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -84,6 +84,18 @@ def test_noise_is_a_function_of_samples_and_step_and_absent_outside_of_updates()
         assert torch.equal(noise, torch.as_tensor(module._noise(batch, batch.hidden)))
 
 
+def test_noise_of_a_sequence_does_not_depend_on_those_beside_it() -> None:
+    module, names = eagle_module(), sorted(SAMPLES)
+    batch = make_batch(SAMPLES, names)
+    with module.noisy(3):
+        together = torch.as_tensor(module._noise(batch, batch.hidden))
+        for row, name in enumerate(names):
+            alone = make_batch(SAMPLES, [name])
+            length = int(alone.lengths[0])
+            noise = torch.as_tensor(module._noise(alone, alone.hidden))
+            assert torch.equal(together[row, :length], noise[0])
+
+
 def test_draft_and_frozen_reference_see_the_same_noise_in_an_update() -> None:
     draft, source, goal = Watched(eagle_module()), MemorySource(SAMPLES), objective("wtv+0.1grpo")
     parameters = trainable(draft.module)

@@ -316,6 +316,16 @@ def test_complete_data_is_not_made_again(make, monkeypatch):
     assert make() == (folder, first)
 
 
+def test_prompts_that_files_lack_cannot_be_held_out(checkpoint, settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.draft_data.pool_factory", None)  # would load the target
+    prompts = write_prompts(tmp_path / "p.jsonl", questions(4))
+    config = data_config(checkpoint, prompts, num_prompts=9)
+    message = r"4 holds out all of the 4 prompts that the files have \(9 were asked for\)"
+    with pytest.raises(ConfigError, match=message):
+        make_draft_data(config, settings, num_validation=4, folder=tmp_path / "d", is_inline=True)
+    assert not (tmp_path / "d").exists()
+
+
 def test_stopping_leaves_no_half_shard(checkpoint, settings, tmp_path):
     config = data_config(checkpoint, write_prompts(tmp_path / "p.jsonl", questions(4)))
     with pytest.raises(SearchCancelledError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,6 +68,10 @@ def make_passes(
     dtype = batch.hidden.dtype
     made = (torch.randn(size, generator=generator, dtype=dtype) for _ in range(num))
     return tuple(DraftPass(h.requires_grad_(), head, shift) for shift, h in enumerate(made, 1))
+
+
+def generators(batch: TrainingBatch) -> list[np.random.Generator]:
+    return [np.random.default_rng(row) for row in range(len(batch.input_ids))]
 
 
 def trainable(head: Head) -> Head:

@@ -103,7 +103,7 @@ def windows_of(num_positions, before=0, config=None):
 def test_two_groups_in_the_least_room_have_one_placement():
     config = losses("grpo", gamma=7, grpo_windows=8, grpo_groups=2)
     for seed in range(5):
-        found = draw_anchors(windows_of(28, 3, config), config, np.random.default_rng(seed))
+        found = draw_anchors(windows_of(28, 3, config), config, [np.random.default_rng(seed)])
         assert found.tolist() == [[0, 3], [0, 17]]
 
 
@@ -111,7 +111,7 @@ def test_too_short_responses_have_fewer_groups():
     config = losses("grpo", gamma=7, grpo_windows=8, grpo_groups=4)
     for num_positions, expected in {13: 0, 14: 1, 27: 1, 28: 2, 55: 3, 56: 4, 99: 4}.items():
         valid = windows_of(num_positions, 2, config)
-        found = draw_anchors(valid, config, np.random.default_rng(0))
+        found = draw_anchors(valid, config, [np.random.default_rng(0)])
         assert count_groups(valid, config) == len(found) == expected
 
 
@@ -121,7 +121,7 @@ def test_all_placements_without_overlap_are_drawn_equally_often():
     valid = windows_of(8, 1, config)
     seen = {}
     for _ in range(600):
-        first, second = (int(p) for _, p in draw_anchors(valid, config, generator))
+        first, second = (int(p) for _, p in draw_anchors(valid, config, [generator]))
         seen[first, second] = seen.get((first, second), 0) + 1
     places = {(a, b) for a in range(1, 7) for b in range(a + 3, 7)}
     assert set(seen) == places
@@ -132,5 +132,15 @@ def test_all_placements_without_overlap_are_drawn_equally_often():
 def test_every_turn_of_a_dialogue_has_groups_of_its_own():
     config = losses("grpo", gamma=2, grpo_windows=2, grpo_groups=1)
     valid = torch.tensor([[False, True, True, False, False, True, True, False]])
-    found = draw_anchors(valid, config, np.random.default_rng(0))
+    found = draw_anchors(valid, config, [np.random.default_rng(0)])
     assert found.tolist() == [[0, 1], [0, 5]]
+
+
+def test_draws_of_a_sequence_do_not_depend_on_the_batch():
+    config = losses("grpo", gamma=2, grpo_windows=2, grpo_groups=2)
+    valid = torch.cat([windows_of(40, 0, config)] * 3)
+    valid[1, 30:] = False
+    whole = draw_anchors(valid, config, [np.random.default_rng(row) for row in range(3)])
+    for row in range(3):
+        alone = draw_anchors(valid[row : row + 1], config, [np.random.default_rng(row)])
+        assert whole[whole[:, 0] == row, 1].tolist() == alone[:, 1].tolist()

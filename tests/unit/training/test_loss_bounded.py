@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,7 +10,14 @@ from specdec_core.training.draft import DraftPass, Head
 from specdec_core.training.losses.bounded import bounded_loss
 from specdec_core.training.losses.eager import eager_loss
 from specdec_core.training.losses.rows import Chunks
-from tests.unit.training.loss_cases import losses, make_batch, make_head, make_passes, trainable
+from tests.unit.training.loss_cases import (
+    generators,
+    losses,
+    make_batch,
+    make_head,
+    make_passes,
+    trainable,
+)
 
 SMALL = {"gamma": 3, "grpo_windows": 2, "grpo_groups": 1, "temperature": 0.8}
 TEXTS = (
@@ -41,7 +47,7 @@ def run(form, config, batch, target_head, head, num=1, **options):
         passes,
         target_head,
         reference=before,
-        generator=np.random.default_rng(0),
+        generators=generators(batch),
         measures_acceptance=True,
         **options,
     )

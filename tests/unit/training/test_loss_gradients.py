@@ -10,7 +10,14 @@ from specdec_core.training.draft import DraftPass
 from specdec_core.training.losses.bounded import bounded_loss
 from specdec_core.training.losses.eager import eager_loss, loss_of_logits
 from specdec_core.training.losses.rows import Chunks
-from tests.unit.training.loss_cases import from_logits, losses, make_batch, make_head, make_passes
+from tests.unit.training.loss_cases import (
+    from_logits,
+    generators,
+    losses,
+    make_batch,
+    make_head,
+    make_passes,
+)
 
 SMALL = {"gamma": 3, "grpo_windows": 2, "grpo_groups": 1}
 # The share of lk-lambda is no function of the logits for its gradient: it has a test of its own.
@@ -45,7 +52,7 @@ def test_of_logits(text, temperature):
             [from_logits(logits)],
             target,
             reference_logits=[before],
-            generator=np.random.default_rng(0),
+            generators=generators(batch),
         ).loss
 
     assert torch.autograd.gradcheck(value, (draft.requires_grad_(),), rtol=1e-6)
@@ -67,7 +74,7 @@ def test_of_hidden_states_and_head(text, num, chunks):
             [DraftPass(h, changed, p.shift) for h, p in zip(hidden, passes, strict=True)],
             target_head,
             reference=before,
-            generator=np.random.default_rng(0),
+            generators=generators(batch),
             chunks=chunks,
         ).loss
 
@@ -122,7 +129,7 @@ def test_what_predicts_no_response_token_has_no_gradient_even_if_it_is_not_a_num
         passes,
         make_head(),
         reference=before,
-        generator=np.random.default_rng(0),
+        generators=generators(batch),
     )
     found.loss.backward()
     assert torch.isfinite(found.loss.detach())
@@ -142,7 +149,7 @@ def test_the_reference_itself_has_no_gradient_of_grpo(form):
         passes,
         make_head(),
         reference=make_passes(batch, head),
-        generator=np.random.default_rng(0),
+        generators=generators(batch),
     )
     found.loss.backward()
     assert float(found.counts.groups) == 2.0  # the first response has room for one, the second too

@@ -193,7 +193,7 @@ def test_divergence_and_acceptance_have_equal_denominators_under_masks(form):
 
 
 @FORMS
-@pytest.mark.parametrize("text", ["ce", "kl+0.1eal", "wtv", "kl+tv", "lk-alpha"])
+@pytest.mark.parametrize("text", ["ce", "kl+0.1eal", "wtv", "kl+tv", "lk-alpha", "lk-lambda"])
 def test_micro_batches_add_up_to_the_whole_batch(form, text):
     """Sequences of 5 and 8 tokens apart: their mean is over 13, not of two means."""
     config, batch = losses(text, gamma=2), make_batch()

@@ -20,6 +20,7 @@ from specdec_core.training.checkpoints import CheckpointFolder, TrainingState
 from specdec_core.training.draft import DraftOutput, DraftPass, Head
 from specdec_core.training.objective import Objective
 from specdec_core.training.plan import TrainingPlan
+from specdec_core.training.state import Named, copy_weights
 from specdec_core.training.trainer import Trainer, TrainingParts
 from specdec_core.training.workers import Workers
 from tests.tiny_training import (
@@ -122,9 +123,10 @@ def test_rates_losses_and_validations_of_a_training(uninterrupted: tuple[Path, L
     )
 
 
-def test_accumulating_micro_batches_sums_before_dividing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss", ["kl+0.1eal+ce", "lk-lambda", "kl+0.1grpo"])
+def test_accumulating_micro_batches_sums_before_dividing(loss: str, tmp_path: Path) -> None:
     """Micro-batches of unequal numbers of tokens must not be weighted alike."""
-    config, states = config_of(num_epochs=1, loss="kl+0.1eal+ce"), []
+    config, states = config_of(num_epochs=1, loss=loss), []
     for name, limit in (("many", 20), ("one", 1000)):
         source = MemorySource(SAMPLES, micro_batch_tokens=limit)
         sizes = len(source.micro_batches(0, 0, rank=0, num_workers=1))
@@ -179,6 +181,19 @@ def test_a_first_phase_may_compare_with_its_own_start(tmp_path: Path) -> None:
     assert trainer.resume() == 3
     trainer.run()
     assert_bitwise_equal(last_state(tmp_path / "stopped"), last_state(tmp_path / "whole"))
+
+
+def test_a_reference_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = []
+
+    def copy(parameters: Named) -> dict[str, Tensor]:
+        copies.append(copy_weights(parameters))
+        return copies[-1]
+
+    monkeypatch.setattr("specdec_core.training.trainer.copy_weights", copy)
+    config = config_of(num_epochs=1, loss="kl+0.1grpo")  # 4 steps: stored before and after them
+    make_trainer(tmp_path, config, MemorySource(SAMPLES)).run()
+    assert len(copies) == 1 + 2
 
 
 def test_a_second_phase_has_its_own_reference_where_the_first_has_one_too(tmp_path: Path) -> None:
