@@ -145,7 +145,7 @@ def open_shard(path: Path, key: str) -> pq.ParquetFile:
         DataError: if it is missing, damaged, or of other data than `key`.
     """
     try:
-        file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     stored = (file.schema_arrow.metadata or {}).get(_KEY.encode(), b"").decode()

@@ -1,6 +1,8 @@
 """Reading training data: limit, split, batches, states from disk and from the target."""
 
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -131,6 +133,15 @@ def test_a_changed_bit_of_a_shard_is_noticed(column, tmp_path):
     path.write_bytes(raw)
     with pytest.raises(DataError, match=r"cannot be read .* make the data again"):
         DraftData.open(folder).states("a")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_states_that_were_read_do_not_count_as_memory_of_the_training(tmp_path):
+    states = torch.zeros(5, 1, HIDDEN)
+    folder = write(tmp_path, [stored("a", 5, (2, 5), states=states)], hidden="head-input")
+    data = DraftData.open(folder)
+    data.states("a")
+    assert str(shard_path(folder, 0)) not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 def test_a_shard_that_fails_leaves_nothing(tmp_path):
