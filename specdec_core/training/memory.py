@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +96,18 @@ def free_memory(device: torch.device) -> int:
     if limit is not None and used is not None:
         free = min(free, max(limit - used + _file_cache_bytes(), 0))
     return free
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Hand memory that was freed back to the system, where the C library can be asked to.
+
+    Micro-batches differ in shape, and glibc keeps what one left in pieces that the next does not
+    fit: a training on the CPU would grow to several times of what it needs.
+    """
+    if device.type == "cpu" and sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+        if trim is not None:
+            trim(0)
 
 
 def peak_memory(device: torch.device) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.training.checkpoints import CheckpointFolder, Progress, TrainingState
 from specdec_core.training.draft import TrainableDraft
+from specdec_core.training.memory import give_back_memory
 from specdec_core.training.objective import Objective
 from specdec_core.training.optimizer import make_optimizer
 from specdec_core.training.outcome import StepMetrics, ValidationMetrics
@@ -137,6 +138,7 @@ class Trainer:
             source=self._parts.source,
         )
         result = do_step(context, objective, self._reference, done)
+        give_back_memory(self._workers.device)
         seconds = self._parts.clock() - started
         before = self._progress
         self._progress = before.model_copy(

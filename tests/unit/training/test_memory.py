@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import platform
 import weakref
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,7 +16,13 @@ from torch.utils._pytree import tree_leaves
 
 from specdec_core.errors import ConfigError
 from specdec_core.training import memory
-from specdec_core.training.memory import check_memory, estimate_memory, free_memory, peak_memory
+from specdec_core.training.memory import (
+    check_memory,
+    estimate_memory,
+    free_memory,
+    give_back_memory,
+    peak_memory,
+)
 from specdec_core.training.outcome import MemoryEstimate
 from tests.tiny_training import (
     MemorySource,
@@ -122,3 +130,17 @@ def test_a_limit_of_the_process_group_counts(
 
 def test_the_peak_of_this_process_is_more_than_torch_alone_takes() -> None:
     assert peak_memory(torch.device("cpu")) > 50 * 2**20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
+def test_memory_that_was_freed_goes_back_to_the_system():
+    process = psutil.Process()
+    # Pieces of 64 KiB, below what is mapped alone; every hundredth stays and pins those beside it.
+    pieces = [torch.ones(2**14) for _ in range(6400)]
+    full = process.memory_info().rss
+    kept = pieces[::100]
+    del pieces
+    gc.collect()
+    give_back_memory(torch.device("cpu"))
+    assert full - process.memory_info().rss > 6400 * 2**16 * 0.5
+    assert len(kept) == 64
