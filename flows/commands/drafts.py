@@ -13,13 +13,13 @@ from flows.commands.options import path_of
 from flows.commands.output import emit, note, table
 from flows.views import number, percent
 from specdec_core.config.settings import Settings
-from specdec_core.config.training_run import join_losses, split_losses
+from specdec_core.config.training_run import canonical_losses
 from specdec_core.errors import RunNotFoundError
 
 
 def list_drafts(args: Namespace) -> int:
     """Show stored checkpoints, newest first."""
-    loss = None if args.loss is None else join_losses(*split_losses(args.loss))
+    loss = None if args.loss is None else canonical_losses(args.loss)
     with _open_store() as store:
         found = store.checkpoints.list(
             target=args.target,

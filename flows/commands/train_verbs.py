@@ -62,7 +62,7 @@ def _add_drafts(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
     listing = add_verb(drafts, "list", f"{module}:list_drafts", "checkpoints, newest first")
     listing.add_argument("--target", help="only drafts of this model reference or identity")
     listing.add_argument("--kind", choices=get_args(DraftKind))
-    listing.add_argument("--loss", help="only this loss, such as kl+0.1eal")
+    listing.add_argument("--loss", help="only this loss, such as kl+0.1eal or wtv/wtv+0.1grpo")
     listing.add_argument("--state", choices=get_args(CheckpointState))
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most; default 20")
     show = add_verb(

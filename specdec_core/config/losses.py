@@ -40,8 +40,8 @@ class LossConfig(Record):
     """A weighted sum of losses and what they share.
 
     Source: EAL (arXiv 2609.24150): windows of 7 tokens, weights of 0.1 beside an anchor. LK
-    (hybrid) with eta 3, one weight per draft depth and sequence. GRPO's group sizes and clips are
-    ours: the paper does not give them.
+    (hybrid) with eta 3; that each sequence has its own weight at each draft depth is ours. So are
+    GRPO's group sizes and clips: the paper does not give them.
     """
 
     terms: tuple[LossTerm, ...] = Field(

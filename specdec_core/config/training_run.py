@@ -88,7 +88,7 @@ class LossComparisonConfig(Record):
     @field_validator("losses")
     @classmethod
     def _canonical_losses(cls, losses: tuple[str, ...]) -> tuple[str, ...]:
-        return _once("losses", tuple(join_losses(*split_losses(text)) for text in losses))
+        return _once("losses", tuple(map(canonical_losses, losses)))
 
     @field_validator("seeds", "learning_rates")
     @classmethod
@@ -144,6 +144,15 @@ def split_losses(text: str) -> tuple[str, str | None]:
 def join_losses(first: str, second: str | None) -> str:
     """Return the text that `split_losses` reads back."""
     return first if second is None else f"{first}{PHASES}{second}"
+
+
+def canonical_losses(text: str) -> str:
+    """Return the losses of one or two phases as they are stored.
+
+    Raises:
+        ConfigError: as `split_losses`.
+    """
+    return join_losses(*split_losses(text))
 
 
 def losses_of(config: TrainConfig) -> str:

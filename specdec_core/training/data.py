@@ -101,7 +101,7 @@ class DraftData:
 
         Raises:
             ConfigError: if there is no data, it is of another format, or not finished.
-            DataError: if a shard is missing or damaged, or no sample is usable.
+            DataError: if a shard is missing or damaged, samples are missing, or none is usable.
         """
         manifest = read_manifest(folder)
         if manifest.counts is None:
@@ -114,6 +114,12 @@ class DraftData:
             for index in range(manifest.num_shards)
             for row, sample in enumerate(read_tokens(shard_path(folder, index), manifest.key))
         ]
+        if len(stored) != manifest.counts.num_samples:
+            raise DataError(
+                f"the shards in {folder} hold {len(stored)} samples, but its manifest says "
+                f"{manifest.counts.num_samples}: it is of another version, or shards were "
+                "replaced; make the data again"
+            )
         data = cls(folder, manifest, stored)
         if not data.samples:
             raise DataError(

@@ -102,7 +102,7 @@ def give_back_memory(device: torch.device) -> None:
     """Hand memory that was freed back to the system, where the C library can be asked to.
 
     Micro-batches differ in shape, and glibc keeps what one left in pieces that the next does not
-    fit: a training on the CPU would grow to several times of what it needs.
+    fit: a training on the CPU would hold much more than it needs.
     """
     if device.type == "cpu" and sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not

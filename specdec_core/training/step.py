@@ -63,11 +63,17 @@ def do_step(
     micro-batches. Where nothing can be learned the weights stay as they are.
 
     Raises:
+        DataError: if states of any worker's sequences are damaged.
         EvaluationFailedError: if a loss or the gradient is not finite; the weights are as before.
     """
     workers, plan = context.workers, context.plan
-    batches = context.source.micro_batches(
-        plan.epoch(step), step % plan.steps_per_epoch, rank=workers.rank, num_workers=workers.num
+    batches = workers.together(
+        lambda: context.source.micro_batches(
+            plan.epoch(step),
+            step % plan.steps_per_epoch,
+            rank=workers.rank,
+            num_workers=workers.num,
+        )
     )
     useful = [batch for batch in batches if bool(batch.response_mask.any())]
     counts = workers.sums(objective.count(context.draft, useful))

@@ -103,6 +103,7 @@ class Trainer:
         Raises:
             ConfigError: if no held-out response is as long as a window.
             SearchCancelledError: once `should_stop` is true; the state is stored before.
+            DataError: if states of the data are damaged; on every worker.
             EvaluationFailedError: if a loss or gradient is not finite.
             StoreError: if a checkpoint or metrics cannot be written; on every worker.
         """

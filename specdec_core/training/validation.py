@@ -5,11 +5,12 @@ Source: EAL (arXiv 2609.24150), expected acceptance length, for greedy drafts an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from specdec_core.errors import DataError
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import TrainableDraft
 from specdec_core.training.finite import are_finite, refuse_unless_finite
@@ -62,12 +63,14 @@ def validate(
         is_autocast: Whether products are taken in bfloat16, as in training.
 
     Raises:
+        DataError: if states of any worker's sequences are damaged.
         EvaluationFailedError: if the loss is not finite; names samples.
     """
+    faults: list[DataError] = []
     sums = {"sequences": 0.0, "tokens": 0.0}
     counts: dict[str, float] = {}
     suspects: list[str] = []
-    for batch in equally_many(_useful(batches, sums), draft, workers):
+    for batch in equally_many(_useful(batches, sums, faults), draft, workers):
         earlier = None
         if objective.needs_reference:
             assert reference is not None  # there is one in the phase that needs it
@@ -80,6 +83,7 @@ def validate(
             add(sums, more_sums)
             add(counts, more_counts)
             suspects += () if are_finite(more_sums) else batch.sample_ids
+    workers.together(lambda: _raise_first(faults))
     sums, counts = workers.sums(sums), workers.sums(counts)
     loss, terms = objective.means(sums, counts)
     refuse_unless_finite("loss of a validation", loss, suspects, workers)
@@ -93,13 +97,26 @@ def validate(
     )
 
 
-def _useful(batches: Iterable[TrainingBatch], totals: dict[str, float]) -> Iterator[TrainingBatch]:
-    """Yield batches that have a response, and count the sequences and response tokens of all."""
-    for batch in batches:
-        num_tokens = int(batch.response_mask.sum())
-        add(totals, {"sequences": float(len(batch.sample_ids)), "tokens": float(num_tokens)})
-        if num_tokens:
-            yield batch
+def _useful(
+    batches: Iterable[TrainingBatch], totals: dict[str, float], faults: list[DataError]
+) -> Iterator[TrainingBatch]:
+    """Yield batches that have a response, and count the sequences and response tokens of all.
+
+    One that cannot be read is the last, and a fault: other workers may be waiting for this one.
+    """
+    try:
+        for batch in batches:
+            num_tokens = int(batch.response_mask.sum())
+            add(totals, {"sequences": float(len(batch.sample_ids)), "tokens": float(num_tokens)})
+            if num_tokens:
+                yield batch
+    except DataError as error:
+        faults.append(error)
+
+
+def _raise_first(faults: Sequence[DataError]) -> None:
+    if faults:
+        raise faults[0]
 
 
 def _acceptance(

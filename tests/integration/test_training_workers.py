@@ -27,7 +27,7 @@ import torch.distributed as dist
 from pathlib import Path
 from tests.integration.test_training_workers import CONFIG, SAMPLES
 from tests.tiny_training import Log, MemorySource, make_trainer, tiny_draft
-from specdec_core.errors import StoreError
+from specdec_core.errors import DataError, StoreError
 from specdec_core.training.sharding import shard_blocks
 from specdec_core.training.workers import Workers
 
@@ -58,6 +58,25 @@ try:
     trainer.run()
 except StoreError as error:
     (folder / f"fault-{rank}.txt").write_text(str(error))
+class Damaged(MemorySource):
+    'The second worker cannot read what it trains on, or what it validates on.'
+    def __init__(self, part):
+        super().__init__(SAMPLES)
+        self.part = part
+    def micro_batches(self, epoch, step, *, rank, num_workers):
+        if self.part == "step" and rank:
+            raise DataError("a step is damaged")
+        return super().micro_batches(epoch, step, rank=rank, num_workers=num_workers)
+    def validation_batches(self, *, rank, num_workers):
+        yield from super().validation_batches(rank=rank, num_workers=num_workers)
+        if self.part == "validation" and rank:
+            raise DataError("a validation is damaged")
+for part in ("step", "validation"):
+    trainer = make_trainer(folder / part, CONFIG, Damaged(part), log=Log(), workers=workers)
+    try:
+        trainer.run()
+    except DataError as error:
+        (folder / f"{part}-{rank}.txt").write_text(str(error))
 # Counts are added up before they are divided: 1 of 1 and 0 of 9 are 1 of 10.
 sums = workers.sums({"hits": 1.0, "all": 1.0} if rank == 0 else {"all": 9.0})
 assert sums == {"hits": 1.0, "all": 10.0}, sums
@@ -133,3 +152,9 @@ def test_two_workers_reach_what_one_reaches(
 def test_metrics_that_cannot_be_written_end_all_workers(folder: Path) -> None:
     for rank in range(2):
         assert (folder / f"fault-{rank}.txt").read_text() == "the disk is full"
+
+
+@pytest.mark.parametrize("part", ["step", "validation"])
+def test_data_that_one_worker_cannot_read_end_all_workers(part: str, folder: Path) -> None:
+    for rank in range(2):
+        assert (folder / f"{part}-{rank}.txt").read_text() == f"a {part} is damaged"

@@ -20,7 +20,7 @@ from db.api.common import (
 from db.api.problems import not_found
 from db.training import CheckpointState, DraftCheckpoint, TrainingPoint
 from specdec_core.config.training import DraftKind
-from specdec_core.config.training_run import join_losses, split_losses
+from specdec_core.config.training_run import canonical_losses
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 CheckpointId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one checkpoint")]
@@ -43,7 +43,7 @@ class CheckpointQuery(Paging):
     @field_validator("loss")
     @classmethod
     def _canonical_loss(cls, text: str | None) -> str | None:
-        return None if text is None else join_losses(*split_losses(text))
+        return None if text is None else canonical_losses(text)
 
 
 class CheckpointDetail(DraftCheckpoint):

@@ -8,6 +8,8 @@ from specdec_core.errors import ConfigError
 from tests.doubles import (
     ChainDrafter,
     GarbageDrafter,
+    ScriptedCache,
+    ScriptedView,
     random_view,
     slow_greedy,
     slow_ranking,
@@ -134,6 +136,23 @@ def test_a_batch_gives_what_each_request_gives_alone(seed):
     assert [g.trace for g in together] == [g.trace for g in alone]
     assert len({len(g.trace.committed) for g in together}) > 1
     assert view.num_forwards == max(len(g.trace.committed) for g in together)
+
+
+def test_where_a_request_ends_only_the_last_one_moves():
+    kept = []
+
+    class Watched(ScriptedCache):
+        def keep(self, rows):
+            kept.append(list(rows))
+            super().keep(rows)
+
+    view = ScriptedView(table_view(COUNTING, 10).logits_after, 10, cache_class=Watched)
+    drafters = [make_drafter(NoDrafter()) for _ in range(5)]
+    found = generate(view, [[0], [3], [1], [4], [0]], drafters, max_new_tokens=4, eos_ids={5})
+    outputs = [(1, 2, 3, 4), (4, 5), (2, 3, 4, 5), (5,), (1, 2, 3, 4)]
+    assert [each.token_ids for each in found] == outputs
+    # The fourth ends with the prefill, the second a step later, the others together.
+    assert kept == [[0, 1, 2, 4], [0, 3, 2]]
 
 
 def test_rankings_and_gaps_are_recorded_per_output_position():

@@ -120,6 +120,15 @@ def test_damaged_and_foreign_shards_are_refused(tmp_path):
         DraftData.open(folder)
 
 
+def test_shards_with_other_samples_than_the_manifest_says_are_refused(tmp_path):
+    folder = write(tmp_path, [stored("a", 5, (2, 5)), stored("b", 6, (2, 6))])
+    with ShardWriter(shard_path(folder, 0), key="k", hidden_dtype="float32") as writer:
+        writer.add(stored("a", 5, (2, 5)))
+        writer.finish(DataCounts())
+    with pytest.raises(DataError, match="hold 1 samples, but its manifest says 2"):
+        DraftData.open(folder)
+
+
 @pytest.mark.parametrize("column", ["token_ids", "states"])
 def test_a_changed_bit_of_a_shard_is_noticed(column, tmp_path):
     states = torch.arange(5 * HIDDEN, dtype=torch.float32).view(5, 1, HIDDEN)
