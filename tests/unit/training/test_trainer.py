@@ -126,13 +126,14 @@ def test_rates_losses_and_validations_of_a_training(uninterrupted: tuple[Path, L
 @pytest.mark.parametrize("loss", ["kl+0.1eal+ce", "lk-lambda", "kl+0.1grpo"])
 def test_accumulating_micro_batches_sums_before_dividing(loss: str, tmp_path: Path) -> None:
     """Micro-batches of unequal numbers of tokens must not be weighted alike."""
-    config, states = config_of(num_epochs=1, loss=loss), []
+    config, states, log = config_of(num_epochs=1, loss=loss), [], Log()
     for name, limit in (("many", 20), ("one", 1000)):
         source = MemorySource(SAMPLES, micro_batch_tokens=limit)
         sizes = len(source.micro_batches(0, 0, rank=0, num_workers=1))
         assert (sizes > 2) == (name == "many")
-        make_trainer(tmp_path / name, config, source).run()
+        make_trainer(tmp_path / name, config, source, log=log).run()
         states.append(last_state(tmp_path / name))
+    assert all(any(event.terms[name] for event in log.steps) for name in log.steps[0].terms)
     for name, weight in states[0].weights.items():
         torch.testing.assert_close(weight, states[1].weights[name], rtol=0, atol=1e-9)
 
