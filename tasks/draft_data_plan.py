@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from specdec_core.training.manifest import (
     data_key,
     estimate_bytes,
     read_manifest,
+    sample_name,
     shard_path,
     write_manifest,
 )
@@ -86,6 +88,11 @@ def plan_data(config: DataConfig, settings: Settings, log: LogLine) -> DataPlan:
     model = resolve_model(config.target, settings.cache_dir, log)
     arch = read_architecture(model.folder)[0]
     check_taps(config.taps, arch.num_layers)
+    if config.top_k > arch.vocab_size:
+        raise ConfigError(
+            f"top_k {config.top_k} asks for more logits per token than {model.reference} has "
+            f"({arch.vocab_size}): lower it"
+        )
     _check_answers(config, model)
     dtype = resolve_dtype(config.dtype, model.folder)
     tokenizer = load_tokenizer(model.folder)
@@ -99,6 +106,7 @@ def plan_data(config: DataConfig, settings: Settings, log: LogLine) -> DataPlan:
         why_not=chooser.why_not,
     )
     _say(drawn, config, log)
+    _check_names(drawn.prompts)
     domains = {prompt.domain for prompt in drawn.prompts}
     manifest = DataManifest(
         key="",
@@ -212,6 +220,9 @@ def open_folder(plan: DataPlan, folder: Path) -> DataManifest:
                 f"'rm -r {folder}' and run again"
             )
         return found
+    # One that a kill left half written is nobody's.
+    for part in folder.glob(f".{MANIFEST}.*"):
+        part.unlink(missing_ok=True)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"{folder} holds files but no training data: name a folder that is new or empty"
@@ -250,6 +261,19 @@ def _check_answers(config: DataConfig, model: ResolvedModel) -> None:
             f"{model.reference} has no chat template, so it cannot answer {config.max_turns} turns "
             "of a conversation: say max_turns=1, or choose a chat model"
         )
+
+
+def _check_names(prompts: Sequence[Prompt]) -> None:
+    """Check that no sample of a later turn has the name of another prompt."""
+    ids = {prompt.id for prompt in prompts}
+    for prompt in prompts:
+        for turn in range(1, len(prompt.later_turns) + 1):
+            name = sample_name(prompt.id, turn)
+            if name in ids:
+                raise ConfigError(
+                    f"prompt {name!r} has the name that turn {turn} of prompt {prompt.id!r} gets: "
+                    "give it another id, or say max_turns=1"
+                )
 
 
 def _say(drawn: Drawn, config: DataConfig, log: LogLine) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import time
 from pathlib import Path
 
 from db.store import Store
 from db.training import DraftCheckpoint, TrainingRecord
-from specdec_core.config.training import ModelDraft, TrainConfig
-from specdec_core.config.training_run import format_draft, losses_of
+from specdec_core.config.training import ModelDraft, TrainConfig, format_draft
+from specdec_core.config.training_run import losses_of
 from specdec_core.errors import ConfigError
 from specdec_core.models.reference import ModelRef
 from specdec_core.training.manifest import DataManifest
@@ -82,7 +82,7 @@ def holds_draft(folder: Path, content_hash: str) -> bool:
 def drop_changed_draft(
     folder: Path, content_hash: str, checkpoint: DraftCheckpoint | None, log: LogLine
 ) -> None:
-    """Say why a training that was done is looked at again; remove a draft that was changed.
+    """Say why a training that was done is looked at again; put aside a draft that was changed.
 
     Args:
         folder: Where the training leaves its draft.
@@ -98,8 +98,9 @@ def drop_changed_draft(
             "they are gone or were changed"
         )
     if folder.is_dir() and not holds_draft(folder, content_hash):
-        log(f"{folder} is removed: the draft is trained again")
-        shutil.rmtree(folder)
+        aside = folder.with_name(f"{folder.name}-changed-{time.time_ns()}")
+        folder.replace(aside)
+        log(f"it is {aside} now: the draft is trained again")
 
 
 def stored_evaluation(store: Store, checkpoint: DraftCheckpoint) -> DraftEvaluation | None:

@@ -11,6 +11,7 @@ from db.schemas import RunRecord
 from db.store import Store
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
+from specdec_core.models.files import write_whole
 from tasks.runtime import run_files
 
 logger = logging.getLogger(__name__)
@@ -44,13 +45,12 @@ def write_text(path: Path, text: str) -> Path:
 
     Raises:
         ConfigError: if it is a folder, or its folder cannot be made.
+        StoreError: if it cannot be written.
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file")
     make_folder(path.parent)
-    temporary = path.with_suffix(f"{path.suffix}.part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text)
     return path
 
 

@@ -151,7 +151,7 @@ def _read(path: Path, record: type[RecordT], log: LogLine) -> RecordT | None:
 def _outcome(job: TrainingJob) -> TrainingOutcome:
     """Return the outcome of a training whose workers are done."""
     finish = TrainingFinish.model_validate_json(job.finish_path.read_text(encoding="utf-8"))
-    events = MetricsFile(job.metrics_path).read()
+    events = MetricsFile(job.metrics_path).read_to(finish.num_steps)
     steps = [event for event in events if isinstance(event, StepMetrics)]
     validations = tuple(event for event in events if isinstance(event, ValidationMetrics))
     by_step = {event.step: event for event in validations}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from specdec_core.errors import StoreError
+from specdec_core.models.files import write_whole, writing
 from specdec_core.training.outcome import StepMetrics, ValidationMetrics, parse_event
 
 METRICS_FILE = "metrics.jsonl"
@@ -18,7 +20,7 @@ DRAFT_FOLDER = "draft"
 
 
 class MetricsFile:
-    """Metrics as lines of JSON, each written at once.
+    """Metrics as lines of JSON, each written at once; a checkpoint follows what is on the disk.
 
     Args:
         path: Of the file.
@@ -31,15 +33,10 @@ class MetricsFile:
         """Drop what came after so many steps, as those are done again; None drops everything.
 
         Raises:
-            StoreError: if it cannot be written.
+            StoreError: if the steps before are not in it, or it cannot be written.
         """
-        kept = []
-        if num_steps is not None:
-            kept = [line for line, event in _lines(self._path) if event.step <= num_steps]
-        part = self._path.with_suffix(".part")
-        with self._writing():
-            part.write_text("".join(kept), encoding="utf-8")
-            part.replace(self._path)
+        kept = self.read_to(num_steps) if num_steps is not None else []
+        write_whole(self._path, "".join(_line(event) for event in kept))
 
     def append(self, event: StepMetrics | ValidationMetrics) -> None:
         """Add one line.
@@ -47,21 +44,50 @@ class MetricsFile:
         Raises:
             StoreError: if it cannot be written.
         """
-        with self._writing(), self._path.open("a", encoding="utf-8") as file:
-            file.write(event.model_dump_json() + "\n")
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(event))
+            if event.kind == "validation":
+                file.flush()
+                os.fsync(file.fileno())
 
     def read(self) -> list[StepMetrics | ValidationMetrics]:
-        """Return all events; nothing if there is no file."""
-        return [event for _, event in _lines(self._path)]
+        """Return all events; nothing if there is no file.
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"{self._path} cannot be written ({error}): free space; the same command continues"
-            ) from error
+        Raises:
+            StoreError: if one is damaged.
+        """
+        return list(self._events())
+
+    def read_to(self, num_steps: int) -> list[StepMetrics | ValidationMetrics]:
+        """Return what was measured before the training, in so many steps, and after them.
+
+        Raises:
+            StoreError: if something of that is missing or damaged; a last line that was cut off
+                by a kill is not.
+        """
+        found = [event for event in self._events() if event.step <= num_steps]
+        steps = [event.step for event in found if event.kind == "step"]
+        if steps != list(range(1, num_steps + 1)) or not found or found[0].kind != "validation":
+            raise self._damaged(f"steps 1 to {num_steps} are not all in it")
+        return found
+
+    def _events(self) -> Iterator[StepMetrics | ValidationMetrics]:
+        if not self._path.exists():
+            return
+        for number, line in enumerate(self._path.read_bytes().splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield parse_event(line)
+            except ValidationError as error:
+                raise self._damaged(f"line {number} says {line[:40]!r}") from error
+
+    def _damaged(self, why: str) -> StoreError:
+        folder = self._path.parent
+        return StoreError(
+            f"{self._path} is damaged ({why}), and what was trained until then cannot be told "
+            f"without it: put it back, or 'rm -r {folder}', which trains anew"
+        )
 
 
 class LineTail:
@@ -101,16 +127,11 @@ class LineTail:
 
     def _take(self, content: bytes) -> list[str]:
         whole = content[: content.rfind(b"\n") + 1]
-        lines = whole.decode().splitlines()
+        lines = whole.decode(errors="replace").splitlines()
         self._seen += lines
         self._offset += len(whole)
         return lines
 
 
-def _lines(path: Path) -> Iterator[tuple[str, StepMetrics | ValidationMetrics]]:
-    """Yield whole lines and what they say; a last line that was cut off is left out."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield line, parse_event(line)
+def _line(event: StepMetrics | ValidationMetrics) -> str:
+    return event.model_dump_json() + "\n"

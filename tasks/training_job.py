@@ -31,6 +31,7 @@ class TrainingFinish(Record):
     """What the first worker leaves when a training is done, beside the draft."""
 
     best_step: int
+    num_steps: int
     num_tokens: int
     num_skipped: int
     seconds: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -47,6 +48,8 @@ def near_matches(name: str, known: Iterable[str]) -> str:
 def read_jsonl(path: Path) -> Iterator[tuple[str, object]]:
     """Yield (``file:line``, JSON value) for each line of a UTF-8 file that is not blank.
 
+    A byte order mark, as some editors write, is passed over.
+
     Raises:
         DataError: if the file cannot be read, or a line is not UTF-8 or not JSON.
     """
@@ -54,7 +57,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, object]]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"suite file {path} cannot be read: {error.strerror}") from error
-    for number, line in enumerate(content.split(b"\n"), start=1):
+    for number, line in enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), start=1):
         where = f"{path}:{number}"
         if not line.strip():
             continue
@@ -209,7 +212,10 @@ def _reason(fault: dict[str, Any]) -> str:
 
 
 def _parse_json(line: str) -> object:
-    return json.loads(line, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    try:
+        return json.loads(line, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

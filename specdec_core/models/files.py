@@ -1,13 +1,17 @@
-"""Which files of a folder make a checkpoint, and what they hash to."""
+"""Which files of a folder make a checkpoint, what they hash to, and how files are written."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from specdec_core.errors import ConfigError
+from safetensors import SafetensorError
+
+from specdec_core.errors import ConfigError, StoreError
 
 _WEIGHTS = "model.safetensors"
 
@@ -86,10 +90,31 @@ def file_sha256(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file by temporary name and rename: whoever reads it finds it whole or not at all."""
+    """Write a file by temporary name and rename: whoever reads it finds it whole or not at all.
+
+    Raises:
+        StoreError: if it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say what to do where `path` cannot be written.
+
+    Raises:
+        StoreError: for what the file system or the writer of weights refuses.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise StoreError(
+            f"{path} cannot be written ({error}): free space, or see that you may write there; the "
+            "same command continues"
+        ) from error
 
 
 def _shards(index: Path) -> list[Path]:

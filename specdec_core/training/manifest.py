@@ -161,6 +161,11 @@ def estimate_bytes(
     )
 
 
+def sample_name(prompt_id: str, turn: int) -> str:
+    """Return the name of the sample that answers a turn of a prompt, 0 being the first."""
+    return f"{prompt_id}#{turn}" if turn else prompt_id
+
+
 def read_manifest(folder: Path) -> DataManifest:
     """Return what the data in `folder` says of itself.
 

@@ -91,7 +91,7 @@ TrainingEvent = Annotated[StepMetrics | ValidationMetrics, Field(discriminator="
 _EVENT: TypeAdapter[StepMetrics | ValidationMetrics] = TypeAdapter(TrainingEvent)
 
 
-def parse_event(line: str) -> StepMetrics | ValidationMetrics:
+def parse_event(line: str | bytes) -> StepMetrics | ValidationMetrics:
     """Return the event written as one line of a metrics file."""
     return _EVENT.validate_json(line)
 

@@ -87,7 +87,8 @@ class PromptRecord(BaseModel):
         """Return the prompt that the line describes.
 
         Raises:
-            ValueError: if a turn is empty, or a conversation has no user turn or an odd order.
+            ValueError: if a turn is empty or no text, or a conversation has no user turn or an odd
+                order.
         """
         later: tuple[str, ...] = ()
         if self.messages is not None:
@@ -96,8 +97,11 @@ class PromptRecord(BaseModel):
         else:
             first, *rest = self.turns if self.turns is not None else [self.prompt or ""]
             messages, later = (Message(role="user", content=first),), tuple(rest)
-        if not all(text.strip() for text in (*(m.content for m in messages), *later)):
+        texts = (*(message.content for message in messages), *later)
+        if not all(text.strip() for text in texts):
             raise ValueError("has an empty turn")
+        if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+            raise ValueError("has half of a surrogate pair, which is no character: remove it")
         own = self.domain.removeprefix(_TRAIN)
         domain = DOMAIN_ALIASES.get(own, own)
         return Prompt(

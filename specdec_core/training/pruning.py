@@ -27,6 +27,7 @@ from specdec_core.drafts.vocabulary_file import write_vocabulary
 from specdec_core.errors import ConfigError
 from specdec_core.export.checkpoint import write_sparse
 from specdec_core.models.architecture import read_architecture
+from specdec_core.models.files import writing
 from specdec_core.models.loading import load_tokenizer
 from specdec_core.models.reference import ResolvedModel
 from specdec_core.skip import SkipConfig, SkipUnit
@@ -123,6 +124,7 @@ def prune_target(
     Raises:
         ConfigError: if `folder` exists, blocks or ids cannot be kept, or `counts` is missing where
             the vocabulary is narrowed.
+        StoreError: if it cannot be written.
     """
     arch, _ = read_architecture(model.folder)
     layers = kept_layers(shape, arch.num_layers)
@@ -142,8 +144,12 @@ def prune_target(
         layers=layers,
         num_ids=None if vocabulary is None else len(vocabulary),
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+    parent = folder.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with (
+        writing(folder),
+        tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}-") as temporary,
+    ):
         written = Path(temporary) / "draft"
         write_sparse(model.folder, _without(layers, arch.num_layers), written)
         if vocabulary is not None:

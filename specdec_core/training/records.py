@@ -231,6 +231,11 @@ def _row(sample: StoredSample, dtype: torch.dtype) -> dict[str, object]:
     states = None
     if sample.states is not None:
         stored = sample.states.detach().to(device="cpu", dtype=dtype).contiguous()
+        if not torch.isfinite(stored).all():
+            raise DataError(
+                f"hidden states of sample {sample.sample_id!r} are not finite in {dtype}: say "
+                "hidden_dtype=bfloat16 or float32, which reach as far as the target's own"
+            )
         states = stored.view(torch.uint8).numpy().tobytes()
     return {
         "sample_id": sample.sample_id,

@@ -10,7 +10,7 @@ from specdec_core.decoding.sequence import Generation
 from specdec_core.errors import SearchCancelledError
 from specdec_core.models.target import Target
 from specdec_core.models.tokenizers import decode_text
-from specdec_core.training.manifest import DataCounts
+from specdec_core.training.manifest import DataCounts, sample_name
 from specdec_core.training.masks import (
     Question,
     ask,
@@ -117,7 +117,7 @@ class SampleMaker:
         asked = [(prompt, said, self._question(prompt, said)) for prompt, said in dialogues]
         fitting = [each for each in asked if self._fits(each[2])]
         self._num_too_long += len(asked) - len(fitting)
-        names = [f"{prompt.id}#{turn}" if turn else prompt.id for prompt, _, _ in fitting]
+        names = [sample_name(prompt.id, turn) for prompt, _, _ in fitting]
         questions = [question for _, _, question in fitting]
         pairs = list(zip(names, questions, strict=True))
         generations = answer(self._view, pairs, self._rules) if pairs else []

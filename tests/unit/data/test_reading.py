@@ -1,6 +1,7 @@
 """Every fault of a suite file names the file, the line and the reason."""
 
 import re
+from codecs import BOM_UTF8
 
 import pytest
 
@@ -18,6 +19,7 @@ GOOD = b'{"id": "1", "domain": "qa", "prompt": "q?", "reference": "a", "metric":
         (b'{"id": "2", "meta": {"a": NaN}}\n', "NaN is not a JSON number"),
         (b'{"id": "2", "id": "3"}\n', "key 'id' is given twice"),
         (b"[1, 2]\n", "expected a JSON object, got list"),
+        (b"[" * 100_000 + b"\n", "brackets are nested too deeply"),
     ],
 )
 def test_broken_line_is_named(tmp_path, line, reason):
@@ -28,9 +30,9 @@ def test_broken_line_is_named(tmp_path, line, reason):
     assert reason in str(caught.value)
 
 
-def test_blank_lines_and_windows_line_ends_are_accepted(tmp_path):
+def test_blank_lines_windows_line_ends_and_a_byte_order_mark_are_accepted(tmp_path):
     path = tmp_path / "suite.jsonl"
-    path.write_bytes(b"\n" + GOOD.replace(b"\n", b"\r\n") + b"  \n")
+    path.write_bytes(BOM_UTF8 + b"\n" + GOOD.replace(b"\n", b"\r\n") + b"  \n")
     assert [item.id for item in read_items(read_jsonl(path), "qa")] == ["1"]
 
 

@@ -53,7 +53,8 @@ def test_acceptance_is_counted_before_it_is_divided() -> None:
 def test_what_follows_a_resumed_step_is_dropped(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl")
     assert metrics.read() == []
-    events = [validation(0), step(1), step(2), validation(2), step(3)]
+    events: list[StepMetrics | ValidationMetrics] = []
+    events += [validation(0), step(1), step(2), validation(2), step(3)]
     metrics.truncate(None)
     for event in events:
         metrics.append(event)
@@ -72,9 +73,10 @@ def test_a_tail_reports_every_line_once_and_those_done_again(tmp_path: Path) -> 
     tail, metrics = LineTail(path), MetricsFile(path)
     assert tail.read() == []
     metrics.truncate(None)
+    metrics.append(validation(0))
     metrics.append(step(1))
     metrics.append(step(2))
-    assert len(tail.read()) == 2
+    assert len(tail.read()) == 3
     assert tail.read() == []
     with path.open("a") as file:
         file.write('{"half')
@@ -89,3 +91,24 @@ def test_a_tail_reports_every_line_once_and_those_done_again(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"metrics\.jsonl cannot be written"):
         MetricsFile(tmp_path / "not there" / "metrics.jsonl").append(step(1))
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], "steps 1 to 2 are not all in it"),
+        ([validation(0), step(1)], "steps 1 to 2 are not all in it"),
+        ([step(1), step(2)], "steps 1 to 2 are not all in it"),  # nothing of the start
+        ([validation(0), "\0\0\0\0", step(1), step(2)], "line 2 says"),
+        ([validation(0), "\udcff", step(1), step(2)], "line 2 says"),
+        ([validation(0), '{"kind": "step"}', step(1), step(2)], "line 2 says"),
+    ],
+)
+def test_what_was_measured_before_a_resume_must_all_be_there(
+    tmp_path: Path, lines: list[StepMetrics | ValidationMetrics | str], why: str
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    text = [line if isinstance(line, str) else line.model_dump_json() for line in lines]
+    path.write_text("".join(f"{one}\n" for one in text), errors="surrogateescape")
+    with pytest.raises(StoreError, match=rf"{why}.*put it back, or 'rm -r {tmp_path}'"):
+        MetricsFile(path).truncate(2)

@@ -129,6 +129,8 @@ def test_a_conversation_keeps_its_answers(draw, tmp_path):
         ({"prompt": "a", "turns": ["b"]}, "exactly one of 'prompt', 'turns' and 'messages'"),
         ({}, "exactly one of"),
         ({"prompt": " "}, "empty turn"),
+        ({"prompt": "hi \ud800 there"}, "half of a surrogate pair"),
+        ({"turns": ["a", "b\udfff"]}, "half of a surrogate pair"),
         ({"turns": ["a", ""]}, "empty turn"),
         ({"prompt": "a", "promt": "b"}, "promt: Extra inputs are not permitted"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "take turns"),
