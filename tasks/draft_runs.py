@@ -12,7 +12,8 @@ import logging
 from db.store import Store
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.settings import Settings
-from specdec_core.config.training_run import TrainingRunConfig, format_draft, losses_of
+from specdec_core.config.training import format_draft
+from specdec_core.config.training_run import TrainingRunConfig, losses_of
 from specdec_core.models.reference import resolve_model
 from tasks.draft_pipeline import Pipeline
 from tasks.draft_stages import Stages

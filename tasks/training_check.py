@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec_core.config.losses import LossConfig, parse_loss
+from specdec_core.config.losses import format_loss
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import (
     EagleDraft,
@@ -71,13 +71,12 @@ def check_losses(train: TrainConfig) -> None:
             f"a window of gamma {train.gamma} tokens fits no response of at most max_new_tokens "
             f"{longest}: lower gamma or raise max_new_tokens"
         )
-    for text in filter(None, (train.loss, train.second_loss)):
-        losses = LossConfig(terms=parse_loss(text), gamma=train.gamma)
+    for losses in train.loss_configs:
         if "grpo" in losses.names and losses.group_span > longest:
             raise ConfigError(
-                f"grpo in {text!r} compares windows over {losses.group_span} tokens, which no "
-                f"response of at most max_new_tokens {longest} has: lower gamma or raise "
-                "max_new_tokens"
+                f"grpo in {format_loss(losses.terms)!r} compares {losses.grpo_windows} windows "
+                f"over {losses.group_span} tokens, which no response of at most max_new_tokens "
+                f"{longest} has: lower grpo_windows or gamma, or raise max_new_tokens"
             )
 
 

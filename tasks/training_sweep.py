@@ -16,10 +16,10 @@ from pydantic import Field, model_validator
 
 from specdec_core.config.base import Record
 from specdec_core.config.build import build_config
-from specdec_core.config.losses import format_loss, parse_loss
+from specdec_core.config.losses import format_loss, parse_loss, split_losses
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import TrainConfig
-from specdec_core.config.training_run import TrainingRunConfig
+from specdec_core.config.training_run import TrainingRunConfig, losses_of
 from specdec_core.errors import ConfigError, EvaluationFailedError, StoreError
 from specdec_core.hashing import json_hash
 from specdec_core.provenance import training_code_version
@@ -65,7 +65,7 @@ class SweepTrial(Record):
 
     key: str = Field(description="of its configuration, data and code; names its folder")
     learning_rate: float
-    loss: str
+    loss: str = Field(description="of both phases, joined by / where there are two")
     status: Literal["complete", "failed"]
     accepted_tokens: float | None = Field(
         None, description="of the best validation, by the training's criterion, without the bonus"
@@ -100,7 +100,8 @@ def sweep_training(
     """Train short runs of `config` until there are as many trials as asked for.
 
     The same call continues: finished trainings count, and one that was interrupted goes on from
-    its checkpoint. Trials are recorded in the Optuna storage of the settings.
+    its checkpoint. Trials are recorded in the Optuna storage of the settings. Another process with
+    the same sweep is waited for.
 
     Args:
         config: The training that a rate and a weight are sought for.
@@ -112,8 +113,6 @@ def sweep_training(
         log: Takes lines for the user.
         done: Told of every trial of this call.
         should_stop: As `train_draft`.
-
-    Another process with the same sweep is waited for.
 
     Raises:
         ConfigError: as `train_draft` and `check_sweep`.
@@ -182,11 +181,10 @@ def check_sweep(config: TrainConfig, sweep: TrainingSweep) -> None:
         ConfigError: if a weight shall vary that there is none of, a bound is outside of the range
             of what it varies, or trials have too few epochs for both phases.
     """
-    num_terms = len(parse_loss(config.loss))
-    if sweep.loss_weights is not None and num_terms < 2:
+    if sweep.loss_weights is not None and _varied(config) is None:
         raise ConfigError(
-            f"loss {config.loss!r} is one loss, whose weight would only scale the gradient: leave "
-            "loss_weights out, or give a sum such as kl+0.1eal"
+            f"loss {losses_of(config)!r} is one loss, whose weight would only scale the gradient: "
+            "leave loss_weights out, or give a sum such as kl+0.1eal"
         )
     for rate, weight in zip(sweep.learning_rates, sweep.loss_weights or (1.0, 1.0), strict=True):
         try:
@@ -195,13 +193,21 @@ def check_sweep(config: TrainConfig, sweep: TrainingSweep) -> None:
             raise ConfigError(f"the sweep has trials that cannot be trained: {error}") from error
 
 
+def _varied(config: TrainConfig) -> Literal["loss", "second_loss"] | None:
+    """Return the field of the loss whose last weight varies: the last one that is a sum."""
+    if config.second_loss is not None and len(parse_loss(config.second_loss)) > 1:
+        return "second_loss"
+    return "loss" if len(parse_loss(config.loss)) > 1 else None
+
+
 def _with(config: TrainConfig, sweep: TrainingSweep, params: dict[str, float]) -> TrainConfig:
     """Return the training of one trial; its numbers have three digits."""
     changes: dict[str, object] = {_RATE: float(f"{params[_RATE]:.3g}")}
-    if sweep.loss_weights is not None:
-        *others, last = parse_loss(config.loss)
+    varied = _varied(config)
+    if sweep.loss_weights is not None and varied is not None:
+        *others, last = parse_loss(getattr(config, varied))
         weighted = last.model_copy(update={"weight": float(f"{params[_WEIGHT]:.3g}")})
-        changes["loss"] = format_loss((*others, weighted))
+        changes[varied] = format_loss((*others, weighted))
     if sweep.num_epochs is not None:
         changes["num_epochs"] = sweep.num_epochs
     return build_config(TrainConfig, {**config.model_dump(), **changes})
@@ -265,7 +271,7 @@ def _trial(
     return SweepTrial(
         key=found.user_attrs[_KEY],
         learning_rate=tried.learning_rate,
-        loss=tried.loss,
+        loss=losses_of(tried),
         status="complete" if is_complete else "failed",
         accepted_tokens=found.value if is_complete else None,
         reason=found.user_attrs.get("reason"),
@@ -281,17 +287,13 @@ def _outcome(study: optuna.Study, config: TrainConfig, sweep: TrainingSweep) -> 
             "learning rates"
         )
     best = max(complete, key=lambda trial: trial.accepted_tokens or 0.0)
-    whole = {**config.model_dump(), _RATE: best.learning_rate, "loss": best.loss}
-    return SweepOutcome(
-        study=study.study_name,
-        trials=trials,
-        best=best,
-        config=TrainConfig.model_validate(whole),
-    )
+    loss, second = split_losses(best.loss)
+    found = {_RATE: best.learning_rate, "loss": loss, "second_loss": second}
+    whole = build_config(TrainConfig, {**config.model_dump(), **found})
+    return SweepOutcome(study=study.study_name, trials=trials, best=best, config=whole)
 
 
 def _describe(trial: SweepTrial) -> str:
-    if trial.accepted_tokens is None:
-        return f"rate {trial.learning_rate:g}, loss {trial.loss}: failed"
-    rate = f"rate {trial.learning_rate:g}, loss {trial.loss}"
-    return f"{rate}: {trial.accepted_tokens:.3f} expected accepted tokens"
+    accepted = trial.accepted_tokens
+    found = "failed" if accepted is None else f"{accepted:.3f} expected accepted tokens"
+    return f"rate {trial.learning_rate:g}, loss {trial.loss}: {found}"

@@ -12,8 +12,8 @@ from db.training import DraftCheckpoint, TrainingPoint
 from flows.commands.options import path_of
 from flows.commands.output import emit, note, table
 from flows.views import number, percent
+from specdec_core.config.losses import canonical_losses
 from specdec_core.config.settings import Settings
-from specdec_core.config.training_run import canonical_losses
 from specdec_core.errors import RunNotFoundError
 
 

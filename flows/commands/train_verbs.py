@@ -9,6 +9,7 @@ from typing import get_args
 from db.training import CheckpointState
 from flows.commands.options import add_flag
 from flows.commands.verbs import add_group, add_verb
+from specdec_core.config.losses import LossOptions
 from specdec_core.config.training import DraftKind
 from specdec_core.config.training_run import (
     COMPARED,
@@ -21,6 +22,7 @@ from specdec_core.config.training_run import (
 
 _GROUPS = {
     "train": "draft and training",
+    "losses": "options of losses",
     "data": "training data",
     "evaluation": "evaluation in the decode loop",
     "run": "the whole run",
@@ -47,7 +49,8 @@ def add_training(verbs: argparse._SubParsersAction[ArgumentParser]) -> None:
         add_flag(compared, name, LossComparisonConfig.model_fields[name])
     groups = {name: train.add_argument_group(title) for name, title in _GROUPS.items()}
     for name, path in FLAT.items():
-        group = groups[path[-2] if len(path) > 1 else "run"]
+        part = path[-2] if len(path) > 1 else "run"
+        group = groups["losses" if name in LossOptions.model_fields else part]
         if name == "draft":
             group.add_argument("--draft", metavar="TEXT", help=f"{DRAFT_HELP}; default pruned")
             continue

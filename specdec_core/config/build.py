@@ -37,6 +37,8 @@ def _problems(error: ValidationError) -> str:
     """One part per wrong field: what was given and what was expected."""
     parts = []
     for problem in error.errors():
+        if problem["type"] == "default_factory_not_called":
+            continue  # nobody gave it: what it follows from is wrong and has a part of its own
         name = ".".join(str(part) for part in problem["loc"])
         reason = problem["msg"].removeprefix("Value error, ")
         # What several parameters have wrong together says so itself.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
@@ -26,6 +28,8 @@ LossName = Literal[
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 # Names that papers give to sums whose weights they fix; with weights written out they are no names.
 PRESETS = {"kl+eal": "kl+0.1eal", "kl+tv": "kl+0.1window-tv", "lk": "lk-lambda"}
+PHASES = "/"
+"""Joins the losses of two phases, as in ``wtv/wtv+0.1grpo``."""
 _TERM = re.compile(r"(?P<weight>\d+(?:\.\d+)?|\.\d+)?\*?(?P<name>[a-z-]+)")
 
 
@@ -36,17 +40,14 @@ class LossTerm(Record):
     weight: float = Field(1.0, gt=0.0, le=1000.0, description="factor of the loss in the sum")
 
 
-class LossConfig(Record):
-    """A weighted sum of losses and what they share.
+class LossOptions(Record):
+    """What losses share, whatever their sum.
 
-    Source: EAL (arXiv 2609.24150): windows of 7 tokens, weights of 0.1 beside an anchor. LK
-    (hybrid) with eta 3; that each sequence has its own weight at each draft depth is ours. So are
-    GRPO's group sizes and clips: the paper does not give them.
+    Source: EAL (arXiv 2609.24150): windows of 7 tokens. LK (hybrid) with eta 3; that each sequence
+    has its own weight at each draft depth is ours. So are GRPO's group sizes and clips: the paper
+    does not give them.
     """
 
-    terms: tuple[LossTerm, ...] = Field(
-        (LossTerm(name="kl"),), min_length=1, description="losses that are added up"
-    )
     gamma: int = Field(7, ge=1, le=64, description="window of eal, wtv, window-tv and grpo, tokens")
     temperature: float = Field(
         1.0, gt=0.0, le=100.0, description="of both distributions in tv, window-tv, wtv and lk"
@@ -71,6 +72,44 @@ class LossConfig(Record):
     )
     grpo_clip_ratio: float = Field(
         0.2, gt=0.0, lt=1.0, description="how far the ratio to the reference counts from 1"
+    )
+
+
+_BY_DEPTH: frozenset[LossName] = frozenset(
+    {"ce", "kl", "reverse-kl", "tv", "lk-alpha", "lk-lambda"}
+)
+READERS: Mapping[str, frozenset[LossName]] = MappingProxyType(
+    {
+        "lk_eta": frozenset({"lk-lambda"}),
+        "lk_scope": frozenset({"lk-lambda"}),
+        "depth_decay": _BY_DEPTH,
+        "grpo_groups": frozenset({"grpo"}),
+        "grpo_windows": frozenset({"grpo"}),
+        "grpo_clip_advantage": frozenset({"grpo"}),
+        "grpo_clip_ratio": frozenset({"grpo"}),
+    }
+)
+"""Options that only some losses read; validation reads the others, whatever the loss."""
+
+
+def unread_options(options: LossOptions, names: Collection[LossName]) -> tuple[str, ...]:
+    """Return the options that are not as by default though none of these losses reads them."""
+    return tuple(
+        option
+        for option, readers in READERS.items()
+        if readers.isdisjoint(names)
+        and getattr(options, option) != LossOptions.model_fields[option].default
+    )
+
+
+class LossConfig(LossOptions):
+    """A weighted sum of losses and what they share.
+
+    Source: EAL (arXiv 2609.24150): weights of 0.1 beside an anchor.
+    """
+
+    terms: tuple[LossTerm, ...] = Field(
+        (LossTerm(name="kl"),), min_length=1, description="losses that are added up"
     )
 
     @model_validator(mode="after")
@@ -125,6 +164,42 @@ def format_loss(terms: tuple[LossTerm, ...]) -> str:
     if text in PRESETS:  # all weights are 1, which the name of the preset does not mean
         return "+".join(f"1{term.name}" for term in terms)
     return text
+
+
+def split_losses(text: str) -> tuple[str, str | None]:
+    """Return the losses of both phases; None where there is one phase.
+
+    Raises:
+        ConfigError: for an unknown loss, or more than two phases.
+    """
+    first, joined, second = text.partition(PHASES)
+    if PHASES in second or not first or (joined and not second):
+        raise ConfigError(f"losses {text!r} are not one or two phases: write wtv/wtv+0.1grpo")
+    return format_loss(parse_loss(first)), format_loss(parse_loss(second)) if joined else None
+
+
+def join_losses(first: str, second: str | None) -> str:
+    """Return the text that `split_losses` reads back."""
+    return first if second is None else f"{first}{PHASES}{second}"
+
+
+def canonical_losses(text: str) -> str:
+    """Return the losses of one or two phases as they are stored.
+
+    Raises:
+        ConfigError: as `split_losses`.
+    """
+    return join_losses(*split_losses(text))
+
+
+def loss_names(text: str) -> frozenset[LossName]:
+    """Return the losses that are added up in any phase.
+
+    Raises:
+        ConfigError: as `split_losses`.
+    """
+    phases = filter(None, split_losses(text))
+    return frozenset(term.name for phase in phases for term in parse_loss(phase))
 
 
 def _factor(weight: float) -> str:

@@ -13,13 +13,25 @@ from specdec_core.config.base import Record
 from specdec_core.config.build import build_config
 from specdec_core.config.draft_data import DataConfig
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
-from specdec_core.config.losses import format_loss, parse_loss
-from specdec_core.config.training import DraftShape, TrainConfig, parse_draft
+from specdec_core.config.losses import (
+    READERS,
+    LossOptions,
+    canonical_losses,
+    join_losses,
+    loss_names,
+    split_losses,
+    unread_options,
+)
+from specdec_core.config.training import (
+    TrainConfig,
+    format_draft,
+    num_depths,
+    parse_draft,
+    share_epochs,
+)
 from specdec_core.errors import ConfigError
 
 TrainingPreset = Literal["kl", "eal", "wtv", "wtv-grpo", "eal-grpo", "compare-losses"]
-PHASES = "/"
-"""Joins the losses of two phases, as in ``wtv/wtv+0.1grpo``."""
 
 
 def _split(value: Any) -> Any:
@@ -56,7 +68,9 @@ class TrainingRunConfig(Record):
         (1e-5, 1e-3), description="lowest and highest peak rate tried"
     )
     sweep_weights: Annotated[tuple[float, float] | None, BeforeValidator(_split_or_none)] = Field(
-        None, description="lowest and highest weight tried of the loss named last; default as given"
+        None,
+        description="lowest and highest weight tried of the loss named last in the last phase that "
+        "adds losses up; default as given",
     )
     evaluate: bool = Field(
         True, description="whether the draft decodes; without, it stays a candidate"
@@ -84,6 +98,10 @@ class LossComparisonConfig(Record):
     learning_rates: Annotated[tuple[float, ...], BeforeValidator(_split)] = Field(
         (), description="peaks tried per loss with the first seed; the best on validation is taken"
     )
+    compare_start: bool = Field(
+        False,
+        description="whether the draft before training decodes too and is compared with every loss",
+    )
 
     @field_validator("losses")
     @classmethod
@@ -94,6 +112,15 @@ class LossComparisonConfig(Record):
     @classmethod
     def _different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return _once("values", values)
+
+    @model_validator(mode="after")
+    def _start_can_decode(self) -> LossComparisonConfig:
+        if self.compare_start and not self.base.evaluate:
+            raise ValueError(
+                "compare_start decodes with the draft before training, but evaluate is off: leave "
+                "one of both out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> LossComparisonConfig:
@@ -110,12 +137,15 @@ class LossComparisonConfig(Record):
     def variant(self, loss: str, seed: int, rate: float | None = None) -> TrainingRunConfig:
         """Return the training under one loss, with a learning rate if that is not as in `base`.
 
+        Options that this loss does not read are as by default, as they are in a training alone.
+
         Raises:
             ConfigError: for a value outside its range.
         """
         base = self.base.train
         first, second = split_losses(loss)
-        given = {name: getattr(base, name) for name in base.model_fields_set}
+        unread = unread_options(base, loss_names(loss))
+        given = {name: getattr(base, name) for name in base.model_fields_set - set(unread)}
         changes: dict[str, Any] = {"loss": first, "second_loss": second, "seed": seed}
         if rate is not None:
             changes["learning_rate"] = rate
@@ -129,63 +159,9 @@ def _once(what: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def split_losses(text: str) -> tuple[str, str | None]:
-    """Return the losses of both phases; None where there is one phase.
-
-    Raises:
-        ConfigError: for an unknown loss, or more than two phases.
-    """
-    first, joined, second = text.partition(PHASES)
-    if PHASES in second or not first or (joined and not second):
-        raise ConfigError(f"losses {text!r} are not one or two phases: write wtv/wtv+0.1grpo")
-    return format_loss(parse_loss(first)), format_loss(parse_loss(second)) if joined else None
-
-
-def join_losses(first: str, second: str | None) -> str:
-    """Return the text that `split_losses` reads back."""
-    return first if second is None else f"{first}{PHASES}{second}"
-
-
-def canonical_losses(text: str) -> str:
-    """Return the losses of one or two phases as they are stored.
-
-    Raises:
-        ConfigError: as `split_losses`.
-    """
-    return join_losses(*split_losses(text))
-
-
 def losses_of(config: TrainConfig) -> str:
     """Return the losses of a training in one text."""
     return join_losses(config.loss, config.second_loss)
-
-
-def share_epochs(train: TrainConfig) -> TrainConfig:
-    """Return the training with half of its epochs in a second phase that by default has them all.
-
-    What was said of the second phase stays.
-    """
-    is_default = "second_epochs" not in train.model_fields_set
-    is_whole = train.second_loss is not None and train.second_epochs >= train.num_epochs
-    if not (is_default and is_whole and train.num_epochs > 1):
-        return train
-    return train.model_copy(update={"second_epochs": train.num_epochs // 2})
-
-
-def format_draft(shape: DraftShape) -> str:
-    """Return the text that `parse_draft` reads back: the kind, and options that are not default."""
-    options = {
-        name: value
-        for name, field in type(shape).model_fields.items()
-        if name != "kind" and (value := getattr(shape, name)) != field.default
-    }
-    if not options:
-        return shape.kind
-    texts = (
-        f"{name}={'/'.join(map(str, value)) if isinstance(value, tuple) else value}"
-        for name, value in options.items()
-    )
-    return f"{shape.kind}:{','.join(texts)}"
 
 
 # Fields of the evaluation that follow from the training.
@@ -194,7 +170,9 @@ DRAFT_HELP = "pruned, model, eagle or medusa, with options as in pruned:num_laye
 
 
 def _flat() -> dict[str, tuple[str, ...]]:
-    own = [name for name in TrainConfig.model_fields if name not in {"data", "draft"}]
+    shared = tuple(LossOptions.model_fields)
+    apart = {"data", "draft", *shared}
+    own = [*(name for name in TrainConfig.model_fields if name not in apart), *shared]
     flat: dict[str, tuple[str, ...]] = {name: ("train", name) for name in ("draft", *own)}
     for name in DataConfig.model_fields:
         flat[f"data_{name}" if name in own else name] = ("train", "data", name)
@@ -207,7 +185,7 @@ def _flat() -> dict[str, tuple[str, ...]]:
 
 FLAT: Mapping[str, tuple[str, ...]] = MappingProxyType(_flat())
 """Names of flags and flow parameters, and where each belongs in a `TrainingRunConfig`."""
-COMPARED = ("losses", "seeds", "learning_rates")
+COMPARED = ("losses", "seeds", "learning_rates", "compare_start")
 """Those that make a comparison of a training."""
 
 _EAL, _WTV = "kl+0.1eal", "wtv"
@@ -222,9 +200,10 @@ PRESETS: Mapping[TrainingPreset, Mapping[str, Any]] = MappingProxyType(
     {
         "kl": {"loss": "kl"},
         "eal": {"loss": _EAL},
-        "wtv": {"loss": _WTV},
+        # Responses are sampled as outputs are where the overlap of distributions decides.
+        "wtv": {"loss": _WTV, "data_temperature": 1.0},
         # 3 and 3 epochs, as the 6 of the others.
-        "wtv-grpo": {"loss": _WTV, "second_loss": f"{_WTV}+0.1grpo"},
+        "wtv-grpo": {"loss": _WTV, "second_loss": f"{_WTV}+0.1grpo", "data_temperature": 1.0},
         "eal-grpo": {"loss": _EAL, "second_loss": f"{_EAL}+0.1grpo"},
         "compare-losses": {"losses": PAPER_LOSSES, "seeds": (0, 1, 2)},
     }
@@ -247,7 +226,7 @@ def training_config(
 ) -> TrainingRunConfig | LossComparisonConfig:
     """Return the training of a preset and of flat parameters that are not None.
 
-    It is a comparison if losses, seeds or learning rates are named.
+    It is a comparison if losses, seeds or learning rates are named, or the start is to be compared.
 
     Raises:
         ConfigError: for an unknown preset or parameter, or a value outside its range.
@@ -275,14 +254,34 @@ def training_config(
     values = {**defaults, **chosen}
     compared = {name: values.pop(name) for name in COMPARED if name in values}
     run = _nested(values)
-    if not compared:
+    losses = tuple(map(canonical_losses, _split(compared.get("losses", losses_of(run.train)))))
+    _check_options(run.train, losses)
+    if compared.keys() <= {"compare_start"} and not compared.get("compare_start"):
         return run
     if run.sweep_trials:
         raise ConfigError(
             "a comparison tries its learning_rates under every loss alike: leave sweep_trials out"
         )
-    compared.setdefault("losses", (losses_of(run.train),))
-    return build_config(LossComparisonConfig, {"base": run}, compared)
+    return build_config(LossComparisonConfig, {"base": run, **compared, "losses": losses})
+
+
+def _check_options(train: TrainConfig, losses: tuple[str, ...]) -> None:
+    """Check that what is asked of losses has an effect.
+
+    Raises:
+        ConfigError: for an option that no loss reads, or that weighs depths where there is one.
+    """
+    for name in unread_options(train, frozenset().union(*map(loss_names, losses))):
+        raise ConfigError(
+            f"{name} {getattr(train, name)} is read by {', '.join(sorted(READERS[name]))} alone, "
+            f"not by {', '.join(losses)}: leave it out, or name such a loss"
+        )
+    if train.depth_decay != 1.0 and num_depths(train.draft) == 1:
+        raise ConfigError(
+            f"depth_decay {train.depth_decay} weighs draft depths, but a draft "
+            f"{format_draft(train.draft)!r} is trained at one: leave it out, or train medusa or "
+            "eagle:version=3"
+        )
 
 
 def _nested(values: Mapping[str, Any]) -> TrainingRunConfig:

@@ -1,9 +1,10 @@
 """GRPO on acceptance length: windows are rewarded for what greedy verification would accept.
 
-Per window the reward is how many more leading drafts of the current draft match the label than
-drafts of a frozen reference do. Windows are compared in groups of neighbours; groups of a response
-do not overlap. Everything here works on log-probabilities of drafts, ``[J, B, N]`` by pass and
-predicted position, so it needs no logits.
+Per window the reward is how many more leading drafts of the current draft are the target's
+likeliest tokens than drafts of a frozen reference are; the response itself may have been sampled.
+Windows are compared in groups of neighbours; groups of a response do not overlap. Everything here
+works on log-probabilities of drafts, ``[J, B, N]`` by pass and predicted position, so it needs no
+logits.
 
 Source: EAL (arXiv 2609.24150), GRPO phase. Number of groups, windows per group (stride 1), clips
 and the biased deviation are ours: the paper does not give them.
@@ -65,7 +66,7 @@ def group_rewards(
     """Return how many more drafts are accepted than of the reference, window by window.
 
     Args:
-        matches: ``[J, B, N]`` bool: the draft's likeliest token is the label.
+        matches: ``[J, B, N]`` bool: the draft's likeliest token is the target's.
         reference_matches: The same of the reference.
         anchors: As `draw_anchors` returns them.
         config: Gives the window and windows per group.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec_core.config.losses import LossConfig, parse_loss
+from specdec_core.config.losses import LossConfig
 from specdec_core.config.training import TrainConfig
 from specdec_core.randomness import numpy_generator
 from specdec_core.training.batch import TrainingBatch
@@ -166,14 +166,7 @@ class Objective:
 
 def objectives_of(config: TrainConfig, target_head: Head) -> tuple[Objective, ...]:
     """Return the objective of the first phase, and of the second if there is one."""
-    return tuple(
-        Objective(
-            LossConfig(terms=parse_loss(text), gamma=config.gamma, temperature=config.temperature),
-            target_head,
-        )
-        for text in (config.loss, config.second_loss)
-        if text is not None
-    )
+    return tuple(Objective(losses, target_head) for losses in config.loss_configs)
 
 
 def autocast(batch: TrainingBatch, is_enabled: bool) -> AbstractContextManager[object]:

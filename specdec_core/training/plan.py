@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specdec_core.config.losses import LossTerm, parse_loss
 from specdec_core.config.training import Criterion, TrainConfig
 from specdec_core.errors import ConfigError
 from specdec_core.training.schedule import learning_rate, num_warmup_steps
@@ -133,7 +132,5 @@ def criterion_of(config: TrainConfig) -> Criterion:
     """
     if config.select_by != "auto":
         return config.select_by
-    terms: tuple[LossTerm, ...] = parse_loss(config.loss)
-    if config.second_loss is not None:
-        terms += parse_loss(config.second_loss)
-    return "sampling" if any(term.name in _OVERLAP for term in terms) else "greedy"
+    is_for_sampling = any(losses.names & _OVERLAP for losses in config.loss_configs)
+    return "sampling" if is_for_sampling else "greedy"

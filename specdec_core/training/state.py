@@ -54,12 +54,15 @@ def copy_moments(optimizer: Optimizer, parameters: Named) -> dict[str, dict[str,
 def load_moments(
     optimizer: Optimizer, parameters: Named, moments: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Set the optimizer's state to what `copy_moments` returned."""
+    """Set the optimizer's state to what `copy_moments` returned.
+
+    Numbers of steps stay on the CPU, where AdamW made them: it reads each before every update.
+    """
     optimizer.state.clear()
     for name, state in moments.items():
         parameter = parameters[name]
         optimizer.state[parameter] = {
-            key: value.to(parameter.device) if value.ndim == 0 else _like(parameter, value).clone()
+            key: (value if value.ndim == 0 else _like(parameter, value)).clone()
             for key, value in state.items()
         }
 

@@ -19,8 +19,8 @@ from db.api.common import (
 )
 from db.api.problems import not_found
 from db.training import CheckpointState, DraftCheckpoint, TrainingPoint
+from specdec_core.config.losses import canonical_losses
 from specdec_core.config.training import DraftKind
-from specdec_core.config.training_run import canonical_losses
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 CheckpointId = Annotated[int, Path(ge=1, le=2**31 - 1, description="id of one checkpoint")]

@@ -79,20 +79,17 @@ class Comparison:
         return found
 
     def matches(self, target_ids: Tensor | None) -> dict[str, Tensor]:
-        """Return which of the likeliest tokens are equal, by name, ``[n]`` bool each.
+        """Return whose likeliest token is the target's, by name, ``[n]`` bool each.
 
         Args:
             target_ids: ``[V_d]``: the target's id of each column; None where they are equal.
         """
-        likeliest = self.draft.likeliest()
-        if self._full is None or target_ids is None:
-            is_target = likeliest == self.target.likeliest()
-        else:
-            is_target = target_ids[likeliest] == self._full.likeliest()
-        found = {"is_label": likeliest == self.labels, "is_target": is_target}
+        found = {"is_target": self.draft.likeliest()}
         if self._reference is not None:
-            found["reference_is_label"] = self._reference.likeliest() == self.labels
-        return found
+            found["reference_is_target"] = self._reference.likeliest()
+        if self._full is None or target_ids is None:
+            return {name: ids == self.target.likeliest() for name, ids in found.items()}
+        return {name: target_ids[ids] == self._full.likeliest() for name, ids in found.items()}
 
     def gradient(self, part: slice, num_rows: int, factors: Mapping[ScoreName, Tensor]) -> Tensor:
         """Return the derivative of a sum of scores for the draft's logits, after `score`.

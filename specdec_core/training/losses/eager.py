@@ -164,15 +164,11 @@ def _score_pass(
     labels = places.labels[0][mask]
     values = _values(z, y, allowed, labels, rows.target_ids, temperature, wanted)
     if finds_matches:
-        likeliest = z.argmax(-1)
-        said = likeliest if rows.target_ids is None else rows.target_ids[likeliest]
-        everything = allowed if rows.target_ids is None else y
-        values["is_label"] = likeliest == labels
-        values["is_target"] = said == everything.argmax(-1)
+        values["is_target"] = _are_target(z, y, allowed, rows.target_ids)
     if reference_logits is not None:
         r = _rows(reference_logits, rows.shift, mask)[:, :size]
         values["reference_chosen"] = _at(r.log_softmax(-1), z.argmax(-1))
-        values["reference_is_label"] = r.argmax(-1) == labels
+        values["reference_is_target"] = _are_target(r, y, allowed, rows.target_ids)
     blank = Scores.zeros(places, z.dtype)
     where = (torch.zeros_like(labels), *mask.nonzero(as_tuple=True))
     filled = {name: getattr(blank, name).index_put(where, v) for name, v in values.items()}
@@ -215,6 +211,13 @@ def _values(
     if "overlap" in wanted:
         values["overlap"] = _overlap(z, y, target_ids, temperature)
     return values
+
+
+def _are_target(z: Tensor, y: Tensor, allowed: Tensor, target_ids: Tensor | None) -> Tensor:
+    """Return where the likeliest token of a draft is the target's; arguments as for `_values`."""
+    if target_ids is None:
+        return z.argmax(-1) == allowed.argmax(-1)
+    return target_ids[z.argmax(-1)] == y.argmax(-1)
 
 
 def _at(values: Tensor, columns: Tensor) -> Tensor:

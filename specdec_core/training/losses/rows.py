@@ -25,14 +25,10 @@ class Chunks:
     Attributes:
         rows: Positions worked on together, at least 1, at every draft depth.
         vocab: Columns worked on together, at least 1; None for the whole vocabulary.
-        matmul_dtype: Type in which hidden states and heads are multiplied; None for that of
-            probabilities (float32 or float64), which loses nothing. Logits rounded to bfloat16
-            make gradients of nearly perfect drafts noise.
     """
 
     rows: int = 128
     vocab: int | None = None
-    matmul_dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +41,8 @@ class Columns:
         ids: ``[V_c]`` rows of the head that are compared; None for the first `size`.
         size: Columns compared, V_c.
         slices: They cover the columns in order.
-        dtype: Of logits and probabilities.
-        matmul_dtype: In which hidden states and weights are multiplied.
+        dtype: Of products, logits and probabilities: float32 or float64. Logits rounded to bfloat16
+            make gradients of nearly perfect drafts noise.
     """
 
     weight: Tensor
@@ -55,7 +51,6 @@ class Columns:
     size: int
     slices: Sequence[slice]
     dtype: torch.dtype
-    matmul_dtype: torch.dtype
 
     @classmethod
     def of(
@@ -64,24 +59,23 @@ class Columns:
         """Return columns of a head; with one slice, all conversions are made here once."""
         step = min(chunks.vocab or size, size)
         slices = [slice(at, min(at + step, size)) for at in range(0, size, step)]
-        matmul_dtype = chunks.matmul_dtype or dtype
         weight, bias = head.weight.detach(), head.bias
         bias = bias.detach().to(dtype) if bias is not None else None
         if len(slices) == 1:
             rows = slice(0, size) if ids is None else ids
-            weight = weight[rows].to(matmul_dtype)
+            weight = weight[rows].to(dtype)
             bias = bias[rows] if bias is not None else None
             ids = None
-        return cls(weight, bias, ids, size, slices, dtype, matmul_dtype)
+        return cls(weight, bias, ids, size, slices, dtype)
 
     def weights(self, part: slice) -> Tensor:
         """Return the head's rows of a slice, ``[v, h]``."""
         rows = self.weight[part] if self.ids is None else self.weight[self.ids[part]]
-        return rows.to(self.matmul_dtype)
+        return rows.to(self.dtype)
 
     def logits(self, hidden: Tensor, part: slice) -> Tensor:
         """Return logits ``[n, v]`` of hidden states ``[n, h]``."""
-        found = (hidden.to(self.matmul_dtype) @ self.weights(part).T).to(self.dtype)
+        found = hidden.to(self.dtype) @ self.weights(part).T
         if self.bias is None:
             return found
         bias = self.bias[part] if self.ids is None else self.bias[self.ids[part]]

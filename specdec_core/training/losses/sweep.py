@@ -210,17 +210,16 @@ class Sweep:
         if not num_own or (for_hidden is None and for_weight is None and for_bias is None):
             return
         own = {name: values[number].flatten()[at] for name, values in factors.items()}
-        hidden = scored.comparison.draft.hidden[:num_own].to(columns.matmul_dtype)
-        back = torch.zeros_like(hidden, dtype=columns.dtype)
+        hidden = scored.comparison.draft.hidden[:num_own].to(columns.dtype)
+        back = torch.zeros_like(hidden)
         for part in columns.slices:
             by_logit = scored.comparison.gradient(part, num_own, own)
             if for_bias is not None:
                 for_bias[part] += by_logit.sum(0)
-            factor = by_logit.to(columns.matmul_dtype)
             if for_hidden is not None:
-                back += factor @ columns.weights(part)
+                back += by_logit @ columns.weights(part)
             if for_weight is not None:
-                _add_product(for_weight[part], factor.T, hidden)
+                _add_product(for_weight[part], by_logit.T, hidden)
         if for_hidden is not None:
             for_hidden.flatten(0, 1).index_add_(
                 0, row_of(at, made.shift), back.to(for_hidden.dtype)

@@ -43,9 +43,8 @@ class Scores:
             accepted. p is not renormalised: what the draft cannot say is rejected.
         chosen: Log-probability of the draft's likeliest token.
         reference_chosen: The reference's log-probability of the same token.
-        is_label: Bool: the draft's likeliest token is the label.
         is_target: Bool: the draft's likeliest token is the target's.
-        reference_is_label: Bool: the reference's likeliest token is the label.
+        reference_is_target: Bool: the reference's likeliest token is the target's.
     """
 
     surprise: Tensor
@@ -54,9 +53,8 @@ class Scores:
     overlap: Tensor
     chosen: Tensor
     reference_chosen: Tensor
-    is_label: Tensor
     is_target: Tensor
-    reference_is_label: Tensor
+    reference_is_target: Tensor
 
     @classmethod
     def zeros(cls, places: Places, dtype: torch.dtype) -> Scores:
@@ -224,7 +222,8 @@ def _wtv(scores: Scores, scene: Scene) -> Tensor:
 
 def _grpo(scores: Scores, scene: Scene) -> Tensor:
     assert scene.anchors is not None, "anchors are drawn where grpo is configured"
-    rewards = group_rewards(scores.is_label, scores.reference_is_label, scene.anchors, scene.config)
+    matches = (scores.is_target, scores.reference_is_target)
+    rewards = group_rewards(*matches, scene.anchors, scene.config)
     return grpo_loss(scores.chosen, scores.reference_chosen, rewards, scene.anchors, scene.config)
 
 

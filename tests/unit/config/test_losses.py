@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specdec_core.config.losses import LOSSES, LossConfig, LossTerm, format_loss, parse_loss
+from specdec_core.config.losses import (
+    LOSSES,
+    READERS,
+    LossConfig,
+    LossOptions,
+    LossTerm,
+    format_loss,
+    loss_names,
+    parse_loss,
+    unread_options,
+)
 from specdec_core.errors import ConfigError
 
 
@@ -45,6 +55,20 @@ def test_a_config_names_each_loss_once():
     term = LossTerm(name="kl")
     with pytest.raises(ValidationError, match=r"named twice in kl\+kl: add its weights"):
         LossConfig(terms=(term, term))
+
+
+def test_names_of_both_phases_are_found():
+    assert loss_names("kl+tv/wtv+0.1grpo") == {"kl", "window-tv", "wtv", "grpo"}
+    assert loss_names("lk") == {"lk-lambda"}
+
+
+def test_options_are_unread_where_no_loss_has_a_use_for_them():
+    given = LossOptions(gamma=3, temperature=0.5, lk_eta=1.0, depth_decay=0.9, grpo_groups=1)
+    assert unread_options(given, {"wtv"}) == ("lk_eta", "depth_decay", "grpo_groups")
+    assert unread_options(given, {"kl", "grpo"}) == ("lk_eta",)
+    assert unread_options(given, {"lk-lambda", "grpo"}) == ()
+    assert unread_options(LossOptions(), {"wtv"}) == ()
+    assert READERS.keys() == LossOptions.model_fields.keys() - {"gamma", "temperature"}
 
 
 weights = st.floats(1e-9, 1000.0, allow_nan=False)

@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 
-from specdec_core.config.training import TrainConfig, parse_draft
+from specdec_core.config.losses import LossOptions, join_losses, split_losses
+from specdec_core.config.training import TrainConfig, format_draft, parse_draft
 from specdec_core.config.training_run import (
     FLAT,
     PRESETS,
     LossComparisonConfig,
     TrainingRunConfig,
     field_of,
-    format_draft,
-    join_losses,
     losses_of,
-    split_losses,
     training_config,
 )
 from specdec_core.errors import ConfigError
@@ -72,6 +70,70 @@ def test_presets_name_losses_of_six_epochs_in_all(preset: str, losses: str) -> N
     train = run_of(preset).train
     assert losses_of(train) == losses
     assert (train.num_epochs, train.second_epochs) == (6, 3)
+
+
+def test_losses_for_sampling_are_trained_on_sampled_responses_unless_it_is_said_otherwise() -> None:
+    presets = ("kl", "eal", "wtv", "wtv-grpo", "eal-grpo")
+    found = {preset: run_of(preset).train.data.temperature for preset in presets}
+    assert found == {"kl": 0.0, "eal": 0.0, "wtv": 1.0, "wtv-grpo": 1.0, "eal-grpo": 0.0}
+    assert run_of("wtv", data_temperature=0.0).train.data.temperature == 0.0
+    assert compared("wtv", seeds=[0, 1]).base.train.data.temperature == 1.0
+
+
+@pytest.mark.parametrize(
+    ("draft", "rate"),
+    [
+        ("pruned:num_layers=2", 1e-3),
+        ("eagle", 1e-3),
+        ("medusa", 1e-3),
+        ("model:model=path:/somewhere", 1e-4),
+    ],
+)
+def test_the_peak_rate_is_that_of_the_drafts_kind_unless_it_is_given(
+    draft: str, rate: float
+) -> None:
+    train = run_of("wtv", draft=draft).train
+    assert (train.learning_rate, train.batch_size) == (rate, 16)
+    assert run_of("wtv", draft=draft, learning_rate=5e-4).train.learning_rate == 5e-4
+    # What is stored says the number, and a training that names it is the same one.
+    assert train.content()["learning_rate"] == rate
+    assert run_of("wtv", draft=draft, learning_rate=rate).train.content() == train.content()
+    found = compared(losses="kl,wtv", draft=draft)
+    assert {each.train.learning_rate for each in found.variants()} == {rate}
+
+
+OPTIONS: dict[str, Any] = {
+    "gamma": 5,
+    "temperature": 0.7,
+    "lk_eta": 2.0,
+    "lk_scope": "position",
+    "depth_decay": 0.5,
+    "grpo_groups": 2,
+    "grpo_windows": 3,
+    "grpo_clip_advantage": 2.0,
+    "grpo_clip_ratio": 0.1,
+}
+
+
+def test_options_of_losses_reach_both_phases() -> None:
+    assert OPTIONS.keys() == LossOptions.model_fields.keys()
+    given = {"loss": "lk", "second_loss": "lk+0.1grpo", "draft": "medusa"}
+    first, second = run_of(**given, **OPTIONS).train.loss_configs
+    assert [term.name for term in first.terms] == ["lk-lambda"]
+    assert [term.name for term in second.terms] == ["lk-lambda", "grpo"]
+    for losses in (first, second):
+        assert losses.model_dump(include=OPTIONS.keys()) == OPTIONS
+    assert second.group_span == 3 + 5 - 1
+
+
+def test_a_comparison_gives_options_to_the_losses_that_read_them() -> None:
+    found = compared(losses="kl,wtv/wtv+0.1grpo", grpo_windows=4, draft="medusa", depth_decay=0.5)
+    kl, grpo = found.variants()
+    assert (kl.train.grpo_windows, kl.train.depth_decay) == (8, 0.5)
+    assert (grpo.train.grpo_windows, grpo.train.depth_decay) == (4, 1.0)
+    # What it is by itself, by its content too.
+    alone = run_of("kl", draft="medusa", depth_decay=0.5)
+    assert kl.train.content() == alone.train.content()
 
 
 def test_several_losses_seeds_or_rates_make_a_comparison() -> None:
@@ -159,6 +221,18 @@ def test_losses_and_drafts_have_one_text() -> None:
         (None, {"draft": "eagle:version=1,version=3"}, "'version=3' in .* write option=value once"),
         (None, {"draft": "pruned:layers=0/7,num_layers=3"}, "give layers or num_layers"),
         ("kl", {"seeds": [0], "sweep_trials": 3}, "leave sweep_trials out"),
+        ("kl", {"lk_eta": 2.0}, "lk_eta 2.0 is read by lk-lambda alone, not by kl: leave it out"),
+        ("wtv", {"grpo_windows": 4}, "grpo_windows 4 is read by grpo alone, not by wtv"),
+        ("wtv", {"draft": "medusa", "depth_decay": 0.5}, "depth_decay 0.5 is read by ce, kl, lk-"),
+        (
+            None,
+            {"losses": "kl,wtv/kl+0.1wtv", "lk_scope": "position"},
+            "lk_scope position is read by lk-lambda alone, not by kl, wtv/kl.0.1wtv",
+        ),
+        ("kl", {"depth_decay": 0.5}, "a draft 'pruned' is trained at one: leave it out, or train"),
+        ("kl", {"draft": "eagle", "depth_decay": 0.5}, "a draft 'eagle' is trained at one"),
+        # Nothing is said of the rate, which follows from the draft.
+        ("kl", {"gamma": 0}, "^parameter train.gamma=0 is not valid: Input [a-z ]* equal to 1$"),
         ("kl", {"sweep_rates": "1e-4,1e-3"}, "sweep_rates given without sweep_trials"),
         (
             "eal",

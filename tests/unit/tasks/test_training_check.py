@@ -55,6 +55,7 @@ def check(config: TrainingRunConfig, settings: Settings) -> None:
         ("pruned:num_layers=3,vocab_size=64", {"num_validation": 13}),
         ("model:model=path:{}/target", {"micro_batch_tokens": 96}),
         ("eagle:version=3,vocab_size=64", {"gamma": 12}),
+        ("pruned:layers=0/2", {"preset": "wtv-grpo", "gamma": 6, "grpo_windows": 7}),
         ("medusa", {"sweep_trials": 2, "sweep_rates": "0.001,1", "sweep_epochs": 2}),
         # Without an evaluation, what it would be made of does not count.
         ("eagle", {"evaluate": False, "eval_domains": ["nonsense"]}),
@@ -82,8 +83,9 @@ def test_a_run_that_can_work_passes_though_the_weights_are_no_weights(
         ("kl", {"num_validation": 14}, "num_validation 14 holds out all of 14 prompts"),
         ("kl", {"micro_batch_tokens": 95}, "micro_batch_tokens 95 cannot hold a sequence of 96"),
         ("kl", {"gamma": 13}, "gamma 13 tokens fits no response of at most max_new_tokens 12"),
-        # Eight windows of 6 tokens, each a token after the one before.
-        ("wtv-grpo", {"gamma": 6}, "grpo in 'wtv.0.1grpo' compares windows over 13 tokens"),
+        # Eight windows of 6 tokens, each a token after the one before; eleven of 3.
+        ("wtv-grpo", {"gamma": 6}, "grpo in 'wtv.0.1grpo' compares 8 windows over 13 tokens"),
+        ("wtv-grpo", {"grpo_windows": 11}, "compares 11 windows over 13 tokens, which no response"),
         ("wtv-grpo", {"second_epochs": 2}, "2 of 2 epochs are of the second loss"),
         ("kl", {"num_workers": 2}, "2 workers cannot train in one process"),
         ("kl", {"draft": "eagle", "sharding": "fsdp"}, "drafts of kind eagle have none"),

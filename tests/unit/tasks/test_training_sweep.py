@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from specdec_core.config.losses import parse_loss
+from specdec_core.config.losses import parse_loss, split_losses
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.search.storage import try_lock
 from specdec_core.training.outcome import TrainingOutcome
-from tasks.training_sweep import SweepTrial, TrainingSweep, sweep_training
+from tasks.training_sweep import SweepTrial, TrainingSweep, check_sweep, sweep_training
 from tests.tiny_training_data import settings_of, train_config, write_data, write_target
 
 SWEEP = TrainingSweep(
@@ -99,6 +99,33 @@ def test_the_weight_of_a_single_loss_is_not_varied(home: Path) -> None:
         sweep_training(
             train_config(loss="wtv"), SWEEP, settings_of(home), home / "data", home / "sweep"
         )
+
+
+def test_the_weight_of_a_second_phase_is_varied_before_that_of_the_first(home: Path) -> None:
+    asked = {"loss": "kl+0.1eal", "second_loss": "wtv+0.1grpo", "second_epochs": 1}
+    sweep = SWEEP.model_copy(update={"num_trials": 1, "num_epochs": 2})
+    outcome = sweep_training(
+        train_config(**asked),
+        sweep,
+        settings_of(home),
+        home / "data",
+        home / "sweep",
+        is_inline=True,
+    )
+    first, second = split_losses(outcome.best.loss)
+    assert first == "kl+0.1eal"
+    wtv, grpo = parse_loss(second or "")
+    assert (wtv.weight, grpo.name) == (1.0, "grpo")
+    assert 0.01 <= grpo.weight <= 1.0
+    assert grpo.weight != 0.1
+    assert (outcome.config.loss, outcome.config.second_loss) == (first, second)
+
+
+def test_the_weight_of_the_first_phase_is_varied_where_the_second_has_one_loss(home: Path) -> None:
+    asked = {"loss": "kl+0.1eal", "second_loss": "wtv", "second_epochs": 1}
+    sweep = SWEEP.model_copy(update={"loss_weights": (0.01, 5000.0), "num_epochs": 2})
+    with pytest.raises(ConfigError, match=r"'5000eal' in 'kl\+5000eal' has weight 5000"):
+        check_sweep(train_config(**asked), sweep)
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (1e-2, 1e-3)])

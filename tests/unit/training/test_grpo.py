@@ -1,11 +1,13 @@
 """GRPO on acceptance length: a worked example, placements of groups, and nothing to learn."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from specdec_core.training.draft import DraftPass, Head
 from specdec_core.training.grpo import (
     advantages,
     count_groups,
@@ -13,7 +15,9 @@ from specdec_core.training.grpo import (
     group_rewards,
     grpo_loss,
 )
-from tests.unit.training.loss_cases import losses
+from specdec_core.training.losses.bounded import bounded_loss
+from specdec_core.training.losses.eager import eager_loss
+from tests.unit.training.loss_cases import generators, losses, make_batch
 
 LABELS = torch.tensor([3, 1, 4, 1, 5, 9])
 DRAFT = torch.tensor([3, 1, 4, 2, 5, 9])
@@ -64,6 +68,54 @@ def test_gradient_of_the_worked_example_leaves_clipped_windows_out():
     late = math.exp(0.4 / 3)
     expected = [0.0, 0.0, 1.0, 1.0 + late, 1.0 + late, late]
     assert log_pi.grad[0, 0].tolist() == pytest.approx([third * e for e in expected], abs=1e-9)
+
+
+def spoken(tokens, logs, others):
+    """Log-probabilities of ten tokens, which for `tokens` are `logs`; 7 has none.
+
+    Most of the rest is that of one of `others` where it is given.
+    """
+    rows = torch.empty(len(tokens), 10, dtype=torch.float64)
+    for row, token, log, other in zip(rows, tokens, logs, others, strict=True):
+        rest = 1.0 - math.exp(log)
+        row[:] = math.log(rest / 8 if other is None else rest / 70)
+        row[7] = -1e3
+        row[token] = log
+        if other is not None:
+            row[other] = math.log(rest * 0.9)
+    return rows
+
+
+# The last one of the worked example leaves no room for another token that is likelier.
+LOG_SPOKEN = [-0.2, -0.9, -0.3, -0.9, -0.5, -0.8]
+
+
+@pytest.mark.parametrize("form", [eager_loss, bounded_loss])
+@pytest.mark.parametrize("ids", [None, [9, 8, 6, 5, 4, 3, 2, 1, 0]])
+def test_drafts_are_verified_by_the_targets_choice_where_the_response_was_sampled(form, ids):
+    """The worked example on a response of sevens, which neither target nor draft would choose."""
+    draft = spoken(DRAFT, LOG_PI, [None] * 6)
+    before = spoken(DRAFT, LOG_SPOKEN, [None, 0, None, None, None, 8])
+    target = spoken(LABELS, [-0.5] * 6, [None] * 6)
+    assert draft.argmax(-1).tolist() == DRAFT.tolist()
+    assert before.argmax(-1).tolist() == REFERENCE.tolist()
+    states = [torch.cat([rows, torch.zeros(1, 10)])[None] for rows in (draft, before, target)]
+    batch = make_batch(spans=[[(1, 7)]], length=7, vocab=10)
+    batch = replace(batch, input_ids=torch.full((1, 7), 7), hidden=states[2])
+    everything = torch.eye(10, dtype=torch.float64)
+    # A draft without token 7 that numbers the others backwards.
+    own = Head(everything) if ids is None else Head(everything[ids], target_ids=torch.tensor(ids))
+    found = form(
+        losses("grpo", gamma=3, grpo_windows=4, grpo_groups=1),
+        batch,
+        [DraftPass(states[0].requires_grad_(), own)],
+        Head(everything),
+        reference=[DraftPass(states[1], own)],
+        generators=generators(batch),
+    )
+    # Mean log-ratios .8/3, .6/3, 0 and .6/3; rewards 2, 2, 0, 0: objective 1.2, 1.2, -1, -e^.2.
+    assert float(found.loss.detach()) == pytest.approx((math.exp(0.2) - 1.4) / 4, abs=1e-6)
+    assert float(found.counts.groups) == 1.0
 
 
 def test_the_reference_itself_learns_nothing():

@@ -98,6 +98,30 @@ def test_any_chunks_equal_the_eager_form_in_float64(text, kind, num):
             assert_equal(found, expected, 1e-12)
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("lk-lambda", {"lk_scope": "position"}),
+        ("lk-lambda", {"lk_scope": "position", "lk_eta": 1.0, "depth_decay": 0.6}),
+        ("lk-lambda", {"depth_decay": 0.6}),
+        ("ce+kl+0.3reverse-kl+tv+lk-alpha", {"depth_decay": 0.6}),
+        ("kl+wtv+0.1grpo", {"depth_decay": 0.6, "grpo_windows": 3, "grpo_clip_ratio": 0.01}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["plain", "narrow"])
+def test_any_chunks_equal_the_eager_form_whatever_the_options(text, options, kind):
+    batch, target_head, head = make_batch(vocab=7), make_head(7), head_of(kind)
+    config = losses(text, **{**SMALL, **options})
+    expected = run(eager_loss, config, batch, target_head, head, 3)
+    for rows in (1, 3, ALL):
+        for vocab in (None, 3):
+            chunks = Chunks(rows, vocab)
+            found = run(bounded_loss, config, batch, target_head, head, 3, chunks=chunks)
+            assert_equal(found, expected, 1e-12)
+    plain = run(eager_loss, losses(text, **SMALL), batch, target_head, head, 3)
+    assert float(plain[0].loss.detach()) != float(expected[0].loss.detach())
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_chunks_equal_the_eager_form_in_float32(text):
     batch = make_batch(vocab=40, dtype=torch.float32)

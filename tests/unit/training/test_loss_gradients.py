@@ -55,7 +55,7 @@ def test_of_logits(text, temperature):
             generators=generators(batch),
         ).loss
 
-    assert torch.autograd.gradcheck(value, (draft.requires_grad_(),), rtol=1e-6)
+    assert torch.autograd.gradcheck(value, (draft.requires_grad_(),), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -81,7 +81,7 @@ def test_of_hidden_states_and_head(text, num, chunks):
     bias = torch.linspace(-0.5, 0.5, 5, dtype=torch.float64)
     inputs = (head.weight.clone(), bias, *(p.hidden.detach() for p in passes))
     leaves = tuple(x.requires_grad_() for x in inputs)
-    assert torch.autograd.gradcheck(value, leaves, rtol=1e-6)
+    assert torch.autograd.gradcheck(value, leaves, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("form", [eager_loss, bounded_loss])

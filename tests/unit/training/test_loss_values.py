@@ -106,7 +106,47 @@ def test_without_overlap_everything_is_finite(form):
         assert torch.isfinite(torch.tensor(value))
         assert torch.isfinite(gradient).all()
     assert one_token(form, losses("tv"), *apart)[0] == 1.0
-    assert not one_token(form, losses("wtv", gamma=1), *apart)[1].any()
+    # q_v - 1[v = label] and q_v - p_v: both name the target's token, which the draft never says.
+    for name in ("ce", "kl"):
+        value, gradient = one_token(form, losses(name), *apart)
+        assert value == pytest.approx(5000.0)
+        assert gradient.tolist() == [-1.0, 1.0, 0.0]
+    # -q_v (1[q_v < p_v] - s): only token 1 has a q, which is above its p, and s is 0.
+    for text in ("tv", "wtv", "window-tv"):
+        assert one_token(form, losses(text, gamma=1), *apart)[1].tolist() == [0.0, 0.0, 0.0]
+
+
+def in_a_row(form, config, p, q):
+    """Loss of tokens in a row, and its gradient by token and draft logit."""
+    p, q = (torch.tensor(x, dtype=torch.float64).log() for x in (p, q))
+    length, vocab = len(p) + 1, p.shape[1]
+    states = torch.zeros(1, length, vocab, dtype=torch.float64)
+    batch = make_batch(spans=[[(1, length)]], length=length, vocab=vocab)
+    batch = replace(batch, hidden=states.index_put((torch.tensor(0), torch.arange(len(p))), p))
+    drafted = states.index_put((torch.tensor(0), torch.arange(len(p))), q).requires_grad_()
+    head = Head(torch.eye(vocab, dtype=torch.float64))
+    found = form(config, batch, [DraftPass(drafted, head)], head)
+    found.loss.backward()
+    return float(found.loss.detach()), drafted.grad[0, :-1].tolist()
+
+
+@FORMS
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_at_full_overlap_wtv_is_minus_gamma_and_flat(form, temperature):
+    """Nothing is below its p, so that the derivative is that of the side which has none."""
+    config = losses("wtv", gamma=3, temperature=temperature)
+    value, gradient = in_a_row(form, config, [P, Q, P, Q], [P, Q, P, Q])
+    assert value == pytest.approx(-3.0)
+    assert gradient == [[0.0] * 3] * 4
+
+
+@FORMS
+def test_one_token_apart_is_weighed_by_what_is_lost_with_it(form):
+    """Acceptances 1, .7, 1: a window of 1 + .7 + .7 that grows by 1 + 1 with the second."""
+    value, gradient = in_a_row(form, losses("wtv", gamma=3), [Q, P, Q], [Q, Q, Q])
+    assert value == pytest.approx(-2.4)
+    assert gradient[0] == gradient[2] == [0.0] * 3
+    assert gradient[1] == pytest.approx([2.0 * g for g in (-0.16, 0.1, 0.06)])
 
 
 @FORMS

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import gc
 import platform
-import weakref
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from specdec_core.errors import ConfigError
 from specdec_core.training import memory
@@ -24,6 +20,7 @@ from specdec_core.training.memory import (
     peak_memory,
 )
 from specdec_core.training.outcome import MemoryEstimate
+from tests.live_bytes import LiveBytes
 from tests.tiny_training import (
     MemorySource,
     config_of,
@@ -34,32 +31,6 @@ from tests.tiny_training import (
 )
 
 STATED_FACTOR = 1.5
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts storages that operators make, and their largest sum."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def _forget(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                storage = leaf.untyped_storage()
-                key = storage._cdata
-                if key not in self._known:
-                    self._known.add(key)
-                    self.now += storage.nbytes()
-                    weakref.finalize(storage, self._forget, key, storage.nbytes())
-        self.peak = max(self.peak, self.now)
-        return result
 
 
 def test_the_estimate_is_within_its_factor_of_a_measured_training(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.config.losses import LossConfig, parse_loss
-from specdec_core.config.training import EagleDraft, MedusaDraft
+from specdec_core.config.losses import READERS, LossConfig, parse_loss
+from specdec_core.config.training import EagleDraft, MedusaDraft, TrainConfig
 from specdec_core.drafts.building import new_trainable
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.draft import DraftOutput
-from specdec_core.training.objective import ForeseenDraft, Objective
+from specdec_core.training.losses.terms import TERMS
+from specdec_core.training.objective import ForeseenDraft, Objective, objectives_of
 from specdec_core.training.target import FrozenTarget
-from tests.tiny_training import make_batch, make_samples, objective, tiny_draft
+from tests.tiny_training import make_batch, make_samples, objective, target_head, tiny_draft
 from tests.tiny_training_data import settings_of, write_target
 
 
@@ -68,6 +69,21 @@ def test_heads_foresee_what_their_passes_cover(
     has_auxiliary = isinstance(shape, EagleDraft) and shape.version == 1
     has_auxiliary = has_auxiliary and shape.regression_weight > 0  # type: ignore[union-attr]
     assert ("auxiliary/regression" in foreseen) == has_auxiliary
+
+
+def test_options_of_the_training_are_those_of_its_losses() -> None:
+    given: dict[str, Any] = {"gamma": 3, "temperature": 0.5, "grpo_windows": 4}
+    config = TrainConfig(loss="lk", second_loss="wtv+0.1grpo", lk_scope="position", **given)
+    first, second = objectives_of(config, target_head())
+    shared = {**given, "lk_scope": "position"}
+    assert first.config == LossConfig(terms=parse_loss("lk"), **shared)
+    assert second.config == LossConfig(terms=parse_loss("wtv+0.1grpo"), **shared)
+    assert (first.needs_reference, second.needs_reference) == (False, True)
+
+
+def test_depths_weigh_where_losses_are_means_over_positions() -> None:
+    by_position = {name for name, term in TERMS.items() if term.unit in {"positions", "labels"}}
+    assert READERS["depth_decay"] == by_position
 
 
 def test_counts_of_batches_add_up(tmp_path: Path) -> None:

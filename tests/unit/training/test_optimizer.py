@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from specdec_core.training.optimizer import clip_gradients, make_optimizer, set_learning_rate
+from specdec_core.training.state import load_moments
 from specdec_core.training.workers import Workers, trainable
 
 
@@ -47,3 +48,16 @@ def test_frozen_parameters_are_left_out() -> None:
     frozen = module()
     frozen.get_parameter("layer.weight").requires_grad_(requires_grad=False)
     assert list(trainable(frozen)) == ["layer.bias", "norm.weight"]
+
+
+def test_resumed_moments_are_with_their_weights_and_numbers_of_steps_on_the_processor() -> None:
+    """AdamW reads the number before every update: on a GPU each reading would wait for it."""
+    weight = nn.Parameter(torch.zeros(2, 2, device="meta"))
+    optimizer = make_optimizer({"weight": weight}, weight_decay=0.0)
+    moments = {"step": torch.tensor(3.0), "exp_avg": torch.ones(2, 2)}
+    load_moments(optimizer, {"weight": weight}, {"weight": moments})
+    found = optimizer.state[weight]
+    assert found["exp_avg"].device == weight.device
+    assert found["step"].device == torch.device("cpu")
+    assert found["step"] is not moments["step"]
+    assert float(found["step"]) == 3.0

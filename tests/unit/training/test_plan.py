@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.config.training import TrainConfig
+from specdec_core.config.training import ModelDraft, TrainConfig
 from specdec_core.errors import ConfigError
 from specdec_core.training.plan import TrainingPlan, criterion_of
 
@@ -17,6 +17,13 @@ def test_three_epochs_and_three_with_grpo() -> None:
     assert [plan.epoch(step) for step in (0, 9, 10, 59, 60)] == [0, 0, 1, 5, 5]
     # Its end is validated though 30 is no multiple of 50, and so is that of the training.
     assert [n for n in range(1, 61) if plan.validates_after(n)] == [30, 50, 60]
+
+
+def test_the_peak_follows_the_draft_unless_it_is_given() -> None:
+    trained = ModelDraft(model="path:/somewhere")
+    assert TrainingPlan.of(TrainConfig(), 3).peak == 1e-3
+    assert TrainingPlan.of(TrainConfig(draft=trained), 3).peak == 1e-4
+    assert TrainingPlan.of(TrainConfig(draft=trained, learning_rate=0.01), 3).peak == 0.01
 
 
 def test_one_phase_has_no_second_start() -> None:

@@ -38,7 +38,10 @@ ROOT = Path(__file__).parents[3]
 # 16 training samples and 4 per step: 4 steps an epoch.
 SAMPLES = make_samples(20)
 FIVE_EPOCHS = config_of(num_epochs=5, loss="kl+0.1eal")
-TWO_PHASES = config_of(num_epochs=5, second_epochs=2, loss="kl", second_loss="wtv+0.1grpo")
+# The rate is one at which the second phase leaves its reference.
+TWO_PHASES = config_of(
+    num_epochs=5, second_epochs=2, loss="kl", second_loss="wtv+0.1grpo", learning_rate=0.1
+)
 
 
 def last_state(folder: Path) -> TrainingState:
@@ -125,8 +128,11 @@ def test_rates_losses_and_validations_of_a_training(uninterrupted: tuple[Path, L
 
 @pytest.mark.parametrize("loss", ["kl+0.1eal+ce", "lk-lambda", "kl+0.1grpo"])
 def test_accumulating_micro_batches_sums_before_dividing(loss: str, tmp_path: Path) -> None:
-    """Micro-batches of unequal numbers of tokens must not be weighted alike."""
-    config, states, log = config_of(num_epochs=1, loss=loss), [], Log()
+    """Micro-batches of unequal numbers of tokens must not be weighted alike.
+
+    The rate is one at which the draft soon accepts other tokens than its start.
+    """
+    config, states, log = config_of(num_epochs=2, loss=loss, learning_rate=0.1), [], Log()
     for name, limit in (("many", 20), ("one", 1000)):
         source = MemorySource(SAMPLES, micro_batch_tokens=limit)
         sizes = len(source.micro_batches(0, 0, rank=0, num_workers=1))
@@ -144,6 +150,7 @@ def test_the_second_phase_starts_from_its_reference(tmp_path: Path) -> None:
     assert [event.phase for event in log.steps] == [1] * 12 + [2] * 8
     # Draft and reference are the same in its first step: no reward, no advantage.
     assert log.steps[12].terms["grpo"] == 0.0
+    assert any(event.terms["grpo"] != 0.0 for event in log.steps[13:])
     assert {event.step for event in log.validations} >= {12}
     stopped, again = tmp_path / "stopped", Log()
     trainer = make_trainer(stopped, TWO_PHASES, MemorySource(SAMPLES), log=again)
