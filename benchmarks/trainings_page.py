@@ -124,16 +124,17 @@ def _of_comparison(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"### {tables['rates']['title']}: expected acceptance length, the one taken in bold\n"
         yield _rates(figures["rates"])
     settings = dict.fromkeys((cell["shape"], cell["temperature"]) for cell in figures["cells"])
-    changes = tables.get("changes", {"columns": (), "rows": ()})
+    changes = [tables[name] for name in ("start", "changes") if name in tables]
     for shape, temperature in settings:
         found = tables[f"{shape}-t{temperature:g}"]
         yield f"### {found['title']}\n"
         yield table_of(found)
         setting = {"shape": shape, "T": f"{temperature:g}"}
-        own = [row for row in records_of(changes) if setting.items() <= row.items()]
-        if own:
-            yield f"{changes['title']}:\n"
-            yield _picked(own, _CHANGES)
+        for found in changes:
+            own = [row for row in records_of(found) if setting.items() <= row.items()]
+            if own:
+                yield f"{found['title']}:\n"
+                yield _picked(own, _CHANGES)
 
 
 _CHANGES = {

@@ -12,6 +12,7 @@ from typing import Any
 from db.schemas import RunRecord
 from db.store import Store
 from flows.benchmark_tables import benchmark_markdown, benchmark_tables, headline
+from flows.loss_tables import loss_markdown, loss_tables
 from flows.report import front_table, level_tables, whole_markdown
 from flows.search_tables import (
     ablation_table,
@@ -20,12 +21,7 @@ from flows.search_tables import (
     result_table,
 )
 from flows.sweep_tables import sweep_markdown, sweep_tables
-from flows.training_tables import (
-    loss_markdown,
-    loss_tables,
-    training_markdown,
-    training_tables,
-)
+from flows.training_tables import training_markdown, training_tables
 from flows.views import TableView
 from specdec_core.errors import ConfigError
 from tasks.benchmark_report import BenchmarkReport
@@ -200,9 +196,11 @@ def _training_figures(report: TrainingReport | LossReport) -> dict[str, Any]:
     """Tables and set-up; where files lie, and every step of every prompt, stays in the store."""
     common = {"headline": report.headline, "config": report.config.model_dump(mode="json")}
     if isinstance(report, LossReport):
-        kept = {"target", "draft", "rates", "cells", "changes", "notes"}
+        kept = {"target", "draft", "rates", "cells", "changes"}
         figures = report.model_dump(mode="json", include=kept)
-        return {**common, **figures, "tables": _named(loss_tables(report))}
+        curves = [each.model_dump(mode="json") for each in report.length_curves]
+        shown = {"notes": list(report.all_notes), "curves": curves}
+        return {**common, **figures, **shown, "tables": _named(loss_tables(report))}
     one = report.checkpoint
     origin = {
         "data_key": report.data.key,

@@ -11,8 +11,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows import artifacts, draft_drivers
+from flows.loss_tables import loss_markdown, loss_tables
 from flows.runs import is_worth_retrying, run_name
-from flows.training_tables import loss_markdown, loss_tables, training_markdown, training_tables
+from flows.training_tables import training_markdown, training_tables
 from specdec_core.config.settings import Settings
 from specdec_core.config.training_run import (
     LossComparisonConfig,
@@ -38,8 +39,16 @@ def train_drafter(
     losses: list[str] | None = None,
     seeds: list[int] | None = None,
     learning_rates: list[float] | None = None,
+    compare_start: bool | None = None,
     gamma: int | None = None,
     temperature: float | None = None,
+    lk_eta: float | None = None,
+    lk_scope: Literal["depth", "position"] | None = None,
+    depth_decay: float | None = None,
+    grpo_groups: int | None = None,
+    grpo_windows: int | None = None,
+    grpo_clip_advantage: float | None = None,
+    grpo_clip_ratio: float | None = None,
     num_epochs: int | None = None,
     second_epochs: int | None = None,
     learning_rate: float | None = None,
@@ -88,7 +97,7 @@ def train_drafter(
     eval_min_trials: int | None = None,
     export: bool | None = None,
 ) -> State[str]:
-    """Train a draft; several losses, seeds or learning rates make it a comparison of losses.
+    """Train a draft; losses, seeds, learning rates or its start make it a comparison.
 
     A parameter that is not given takes the default of the preset, if one is named, else its own.
     What is done under the same content is not done again. The state carries the id of the stored

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from flows.training_tables import loss_tables, notes_of, training_tables
+from flows.loss_tables import loss_tables
+from flows.training_tables import notes_of, training_tables
 from tasks.loss_report import LossReport
 from tasks.training_report import TrainingReport
 
@@ -20,5 +21,5 @@ def render_training(report: TrainingReport) -> RenderableType:
 def render_losses(report: LossReport) -> RenderableType:
     """Return a comparison of losses for the terminal; every pair is in its files."""
     views = [view for name, view in loss_tables(report) if name != "pairs"]
-    lines = [report.headline, *report.notes, f"run: {report.run_id}"]
+    lines = [report.headline, *report.all_notes, f"run: {report.run_id}"]
     return Group(*(view.to_rich() for view in views), *map(Text, lines))

@@ -1,13 +1,11 @@
-"""Trainings and comparisons of losses as tables and pages."""
+"""Trainings as tables and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flows.views import ABSENT, TableView, change, number, percent, ratio
-from specdec_core.config.draft_evaluation import DraftedShape
-from tasks.loss_report import LossCell, LossReport
-from tasks.training_report import TrainingReport, realised_of
+from flows.views import ABSENT, TableView, number, percent, ratio
+from tasks.training_report import TrainingReport, realised_of, step_text
 
 
 def training_tables(report: TrainingReport) -> Iterator[tuple[str, TableView]]:
@@ -22,7 +20,9 @@ def training_tables(report: TrainingReport) -> Iterator[tuple[str, TableView]]:
 def summary_table(report: TrainingReport) -> TableView:
     """Data, training and result in numbers."""
     data, outcome, one = report.data, report.outcome, report.checkpoint
-    start, best = (each.acceptance(outcome.criterion) for each in (outcome.start, outcome.best))
+    start, best, last = (
+        each.acceptance(outcome.criterion) for each in (outcome.start, outcome.best, outcome.last)
+    )
     rows = [
         ("target", report.target),
         ("draft", report.draft),
@@ -33,7 +33,11 @@ def summary_table(report: TrainingReport) -> TableView:
         ("steps, epochs", f"{outcome.num_steps}, {outcome.num_epochs}"),
         ("trained tokens per second", number(outcome.tokens_per_s, 0)),
         ("expected acceptance length before", number(start.length)),
-        ("the same of the checkpoint kept", f"{best.length:.3f} at step {outcome.best.step}"),
+        (
+            "the same of the checkpoint kept",
+            f"{best.length:.3f} at step {step_text(outcome.best.step)}",
+        ),
+        ("the same at the last step", f"{last.length:.3f}"),
         ("checkpoint chosen by", f"{outcome.criterion} acceptance"),
         ("realised acceptance length", number(one.realised_length)),
         ("state", f"{one.state}: {one.reason or 'not evaluated'}"),
@@ -151,149 +155,3 @@ def training_markdown(report: TrainingReport) -> str:
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(parts)
-
-
-def loss_tables(report: LossReport) -> Iterator[tuple[str, TableView]]:
-    """Yield the tables of a comparison by name."""
-    yield "trainings", training_list(report)
-    if report.rates:
-        yield "rates", rate_table(report)
-    for shape, temperature in settings_of(report):
-        name = f"{shape}-t{temperature:g}"
-        yield name, setting_table(report, shape, temperature)
-    if report.changes:
-        yield "changes", change_table(report, report.config.losses[0])
-        yield "pairs", change_table(report, None)
-
-
-def settings_of(report: LossReport) -> list[tuple[DraftedShape, float]]:
-    """Return shapes and temperatures in the order of the tables."""
-    return list(dict.fromkeys((cell.shape, cell.temperature) for cell in report.cells))
-
-
-def training_list(report: LossReport) -> TableView:
-    """Every training of the comparison."""
-    columns = ("loss", "seed", "rate", "expected before", "kept", "step", "by", "state", "run")
-    rows = tuple(
-        (
-            each.loss,
-            str(each.seed),
-            f"{each.learning_rate:.3g}",
-            number(each.start_length),
-            number(each.best_length),
-            ABSENT if each.best_step is None else str(each.best_step),
-            each.criterion or ABSENT,
-            each.error or each.state or ABSENT,
-            (each.run_id or ABSENT)[:12],
-        )
-        for each in report.trainings
-    )
-    return TableView("Trainings, expected acceptance length on validation data", columns, rows)
-
-
-def rate_table(report: LossReport) -> TableView:
-    """What each learning rate reached with the first seed."""
-    rows = tuple(
-        (
-            each.loss,
-            f"{each.learning_rate:.3g}",
-            number(each.expected_length),
-            "yes" if each.is_chosen else each.error or "",
-        )
-        for each in report.rates
-    )
-    columns = ("loss", "learning rate", "expected acceptance length", "chosen")
-    return TableView("Learning rates, first seed", columns, rows)
-
-
-def setting_table(report: LossReport, shape: DraftedShape, temperature: float) -> TableView:
-    """Accepted tokens per step by loss and domain in one setting, as EAL's tables have them."""
-    cells = [c for c in report.cells if (c.shape, c.temperature) == (shape, temperature)]
-    domains = list(dict.fromkeys(domain for cell in cells for domain in cell.by_domain))
-    columns = ("loss", *domains, "mean (sd over seeds)", "pooled [95 %]", "P25/median/P75")
-    rows = tuple(
-        (cell.loss, *(number(cell.by_domain.get(domain)) for domain in domains), *_ends(cell))
-        for cell in cells
-    )
-    how = "greedy" if temperature == 0.0 else f"T={temperature:g}"
-    counts = {(cell.num_seeds, cell.num_prompts) for cell in cells}
-    sizes = "; ".join(f"{seeds} seeds, {prompts} prompts" for seeds, prompts in sorted(counts))
-    title = f"Accepted draft tokens per step, {shape}, {how} ({sizes})"
-    return TableView(title, columns, rows)
-
-
-def _ends(cell: LossCell) -> tuple[str, str, str]:
-    sd = "" if cell.sd is None else f" ({cell.sd:.3f})"
-    pooled = cell.accepted_per_step
-    return (
-        f"{cell.mean:.3f}{sd}",
-        f"{pooled.estimate:.3f} [{pooled.low:.3f}, {pooled.high:.3f}]",
-        f"{cell.p25:g}/{cell.median:g}/{cell.p75:g}",
-    )
-
-
-def change_table(report: LossReport, base: str | None) -> TableView:
-    """Paired changes against one loss, or of every pair."""
-    shown = report.changes if base is None else report.changes_against(base)
-    columns = ("loss", "against", "shape", "T", "prompts", "accepted tokens", "with bonus", "reads")
-    rows = tuple(
-        (
-            each.loss,
-            each.against,
-            each.shape,
-            f"{each.temperature:g}",
-            str(each.num_prompts),
-            change(each.accepted),
-            change(each.length),
-            _reading(each.length.low, each.length.high),
-        )
-        for each in shown
-    )
-    title = (
-        "Paired changes of every two losses" if base is None else f"Paired changes against {base}"
-    )
-    return TableView(f"{title}, 95 % intervals over prompts", columns, rows)
-
-
-def _reading(low: float, high: float) -> str:
-    if low > 0.0:
-        return "more"
-    return "less" if high < 0.0 else "not told apart"
-
-
-def loss_markdown(report: LossReport) -> str:
-    """Return a comparison as a short section: set-up, results, changes, what the figures are."""
-    config, train = report.config, report.config.base.train
-    evaluation = config.base.evaluation
-    seeds = ", ".join(map(str, config.seeds))
-    rates = (
-        f"one of {', '.join(f'{rate:g}' for rate in config.learning_rates)}, chosen per loss on "
-        "validation data"
-        if config.learning_rates
-        else f"{train.learning_rate:g}"
-    )
-    setup = (
-        f"The draft `{report.draft}` of `{report.target}` is trained for {train.num_epochs} epochs "
-        f"on the target's responses to {train.data.num_prompts} prompts (at most "
-        f"{train.data.max_new_tokens} tokens, temperature {train.data.temperature:g}), with "
-        f"AdamW at a peak rate of {rates}, batches of {train.batch_size} sequences, windows of "
-        f"{train.gamma} tokens, seeds {seeds}. Checkpoints are chosen by expected acceptance on "
-        f"{train.num_validation} held-out prompts. Every draft then decodes "
-        f"{evaluation.num_items} prompts per domain ({', '.join(evaluation.domains)}), at most "
-        f"{evaluation.max_new_tokens} tokens each, under verification rules that keep the target's "
-        f"output or law."
-    )
-    figures = (
-        "**Accepted draft tokens per step**: tokens of the draft that a verify step keeps, the "
-        "bonus token left out; summed over steps before dividing. **Mean**: over seeds, of the "
-        "mean over domains, with the standard deviation over seeds. **Pooled**: all prompts and "
-        "seeds, interval by bootstrap over prompts. **Changes** are paired by prompt, seeds kept "
-        "together."
-    )
-    tables = dict(loss_tables(report))
-    results = [view.to_markdown() for name, view in tables.items() if name != "pairs"]
-    parts = [f"## Losses for {report.draft}", report.headline, setup, *results]
-    if "pairs" in tables:
-        parts.append(tables["pairs"].to_markdown())
-    parts += [figures, "\n".join(f"- {note}" for note in report.notes)]
-    return "\n\n".join(filter(None, parts))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from db.schemas import RunRecord
-from specdec_core.config.training_run import (
-    LossComparisonConfig,
-    TrainingRunConfig,
-    format_draft,
-)
+from specdec_core.config.training import format_draft
+from specdec_core.config.training_run import LossComparisonConfig, TrainingRunConfig
 from specdec_core.errors import (
     SearchCancelledError,
     SpecDecError,
@@ -23,8 +21,9 @@ from specdec_core.training.manifest import DataManifest
 from tasks.draft_report import DraftEvaluation
 from tasks.draft_runs import run_training, stored_report
 from tasks.draft_stages import Stages
+from tasks.draft_start import start_draft
 from tasks.loss_compose import compare_arms
-from tasks.loss_report import LOSS_KIND, LossReport, LossTraining, RateTrial
+from tasks.loss_report import LOSS_KIND, START, LossReport, LossTraining, RateTrial
 from tasks.run_rows import start_run
 from tasks.runtime import run_files, run_log
 from tasks.sinks import Tracker, mirrored_run
@@ -42,7 +41,8 @@ def compare_losses(
 
     Where learning rates are given, each is tried per loss with the first seed, and the one with
     the best expected acceptance on validation data is used for all seeds. Finished trainings and
-    evaluations are taken from the store; a training that fails becomes a row with its reason.
+    evaluations are taken from the store; a training that fails becomes a row with its reason. The
+    draft before training, if it is asked for, decodes first and is in the tables as one more row.
 
     Args:
         config: The comparison.
@@ -68,7 +68,7 @@ def compare_losses(
         mirrored_run(store, run, tracker, run_files(settings, run.id)) as metrics,
         run_log(settings, run.id) as log_file,
     ):
-        _, manifest = stages.make_data(
+        data_folder, manifest = stages.make_data(
             config.base.train.data,
             settings,
             num_validation=config.base.train.num_validation,
@@ -77,6 +77,8 @@ def compare_losses(
             should_stop=setup.should_stop,
         )
         work = _Work(config, setup, stages, manifest, run, tracker)
+        if config.compare_start:
+            work.decode_with_start(data_folder)
         work.train_all()
         report = work.report(target.reference, str(log_file))
         setup.complete(run, report)
@@ -102,6 +104,15 @@ class _Work:
     rates: list[RateTrial] = field(default_factory=list)
     trainings: list[LossTraining] = field(default_factory=list)
     evaluations: dict[tuple[str, int], DraftEvaluation] = field(default_factory=dict)
+
+    def decode_with_start(self, data_folder: Path) -> None:
+        """Evaluate the draft before training as trained ones are; a head's is of the first seed."""
+        variant = self.config.variant(self.config.losses[0], self.config.seeds[0])
+        setup = self.setup
+        folder = start_draft(variant.train, setup.settings, data_folder, setup.log)
+        setup.log(f"decoding with the draft before training, {folder}")
+        found = self.stages.evaluate(variant.evaluation, setup, folder)
+        self.evaluations[START, variant.train.seed] = found
 
     def train_all(self) -> None:
         """Do every training; failed ones become rows."""
@@ -208,6 +219,9 @@ class _Work:
         return report.model_copy(update={"headline": _headline(report)})
 
     def _notes(self) -> Iterator[str]:
+        for (loss, _), found in self.evaluations.items():
+            if loss == START and found.failures:
+                yield f"{START}: accepts otherwise in decoding than expected: {found.failures[0]}"
         for trial in self.rates:
             if trial.error is not None:
                 yield f"{trial.loss}, learning rate {trial.learning_rate:g}: {trial.error}"
@@ -222,13 +236,19 @@ class _Work:
 
 
 def _headline(report: LossReport) -> str:
-    """What the intervals decide against the first loss, in one sentence."""
-    base = report.config.losses[0]
+    """What the intervals decide against the start and against the first loss, in one sentence."""
+    config = report.config
+    bases = [START] if config.compare_start else []
+    if len(config.losses) > 1 or not bases:
+        bases.append(config.losses[0])
+    told = "; ".join(f"against {base}: {_decided(report, base)}" for base in bases)
+    return f"{len(report.trainings)} trainings of {report.draft}; accepted tokens per step {told}"
+
+
+def _decided(report: LossReport, base: str) -> str:
     decided = [
         f"{each.loss} {each.accepted.estimate:+.1%} ({each.shape}, T={each.temperature:g})"
         for each in report.changes_against(base)
         if each.accepted is not None and (each.accepted.low > 0.0 or each.accepted.high < 0.0)
     ]
-    told = ", ".join(decided) or "no loss is told apart from it"
-    num = len(report.trainings)
-    return f"{num} trainings of {report.draft}; accepted tokens per step against {base}: {told}"
+    return ", ".join(decided) or "no loss is told apart from it"

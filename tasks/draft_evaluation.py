@@ -56,8 +56,10 @@ def evaluate_draft(
         config: What is decoded, and the tolerance.
         setup: Where things run and are kept, and who hears of them.
         draft_folder: The draft as decoding loads it.
-        reference_folder: The draft as training left it, of which the expected acceptance is; None
-            for `draft_folder` itself, which then says nothing about damaged weights.
+        reference_folder: The draft as training left it, of which the expected acceptance is, where
+            `draft_folder` is another copy that may differ from it. None for `draft_folder` itself,
+            as training runs have it: masks, positions and caches of decoding are then checked
+            against the training pass, and files by their hashes alone.
         prepare_workload: Resolves target and suites.
 
     Raises:

@@ -108,7 +108,16 @@ def _write_eagle(
             _check_same(place, verify_eagle(place), identity, checkpoint)
     for layout, place in missing.items():
         with _written_into(folder):
-            export_eagle(source, target, layout, place, figures=told.figures, notes=told.notes)
+            export_eagle(
+                source,
+                target,
+                layout,
+                place,
+                figures=told.figures,
+                notes=told.notes,
+                run_id=checkpoint.run_id,
+                training_key=checkpoint.training_key,
+            )
         log(f"EAGLE head under the names of {layout}: {place}")
     return tuple(folders.values())
 
@@ -137,7 +146,14 @@ def _write_assistant(
     )
     with _written_into(place.parent):
         export_assistant(
-            draft, target, place, provenance=origin, figures=told.figures, notes=told.notes
+            draft,
+            target,
+            place,
+            provenance=origin,
+            figures=told.figures,
+            notes=told.notes,
+            run_id=checkpoint.run_id,
+            training_key=checkpoint.training_key,
         )
     log(f"assistant model: {place}")
     return place

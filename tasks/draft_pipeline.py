@@ -154,7 +154,7 @@ class Pipeline:
             log=self.setup.log,
             should_stop=self.setup.should_stop,
         )
-        self.setup.log(f"learning rate {found.config.learning_rate:g}, loss {found.config.loss}")
+        self.setup.log(f"learning rate {found.best.learning_rate:g}, loss {found.best.loss}")
         self.config = config.model_copy(update={"train": found.config})
         return found
 

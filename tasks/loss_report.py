@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from db.schemas import Interval
-from db.training import CheckpointState, TrainingPoint
+from db.training import CheckpointState, ExpectedAcceptance, TrainingPoint
 from specdec_core.config.base import Record
 from specdec_core.config.draft_evaluation import DraftedShape
 from specdec_core.config.training import Criterion
 from specdec_core.config.training_run import LossComparisonConfig
 
 LOSS_KIND = "compare-losses"
+START = "start"
+"""What the draft before training is called where losses are."""
+_ALIKE_STARTS = ("pruned", "model")
+"""Kinds of drafts that begin as the same files whatever the seed; heads are drawn from it."""
 
 
 class RateTrial(Record):
@@ -47,11 +52,57 @@ class LossTraining(Record):
     curve: tuple[TrainingPoint, ...] = Field((), description="validations alone")
     error: str | None = None
 
+    @property
+    def keeps_start(self) -> bool:
+        """Whether no step was better on validation data than the draft before training."""
+        return self.best_step == 0
+
+    @property
+    def last_length(self) -> float | None:
+        """Expected acceptance length at the last validation, by what chose the checkpoint."""
+        if self.criterion is None:
+            return None
+        found = [point.expected(self.criterion) for point in self.curve]
+        return next((each.length for each in reversed(found) if each is not None), None)
+
+    @property
+    def lengths(self) -> LengthCurve:
+        """Its curve as plain lists."""
+        return LengthCurve(
+            loss=self.loss,
+            seed=self.seed,
+            learning_rate=self.learning_rate,
+            kept_step=self.best_step,
+            steps=tuple(point.step for point in self.curve),
+            greedy=tuple(_rounded(point.greedy) for point in self.curve),
+            sampling=tuple(_rounded(point.sampling) for point in self.curve),
+        )
+
+
+class LengthCurve(Record):
+    """Expected acceptance length of a training at every validation; entries belong together."""
+
+    loss: str
+    seed: int
+    learning_rate: float
+    kept_step: int | None = Field(description="of the checkpoint that was kept; 0 is the start")
+    steps: tuple[int, ...] = Field(description="optimizer steps done")
+    greedy: tuple[float | None, ...] = Field(
+        description="a token is accepted where draft and target rank it first"
+    )
+    sampling: tuple[float | None, ...] = Field(
+        description="overlap of both distributions at the training's temperature"
+    )
+
+
+def _rounded(found: ExpectedAcceptance | None) -> float | None:
+    return None if found is None else round(found.length, 4)
+
 
 class LossCell(Record):
     """Acceptance under one loss in one setting, all seeds and domains; bonus tokens left out."""
 
-    loss: str
+    loss: str = Field(description="or `start`, the draft before training")
     shape: DraftedShape
     temperature: float
     num_seeds: int
@@ -117,6 +168,31 @@ class LossReport(Record):
     def is_good(self) -> bool:
         """Whether every training came to its end and none was rejected."""
         return all(each.error is None and each.state != "rejected" for each in self.trainings)
+
+    @property
+    def length_curves(self) -> tuple[LengthCurve, ...]:
+        """Expected acceptance length by step of every training that has validations."""
+        return tuple(each.lengths for each in self.trainings if each.curve)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Return what there is to say, and under which losses no step was better than the start."""
+        return (*self.notes, *self._start_notes())
+
+    def _start_notes(self) -> Iterator[str]:
+        trained = [each for each in self.trainings if each.best_step is not None]
+        for loss in dict.fromkeys(each.loss for each in trained):
+            own = [each for each in trained if each.loss == loss]
+            num = sum(each.keeps_start for each in own)
+            if not num:
+                continue
+            note = (
+                f"{loss}: no step was better than the start on validation data in {num} of "
+                f"{len(own)} seeds: it has the start's figures there"
+            )
+            if num > 1 and self.config.base.train.draft.kind in _ALIKE_STARTS:
+                note += f"; these {num} seeds are one draft and count as one"
+            yield note
 
     def changes_against(self, base: str) -> tuple[LossChange, ...]:
         """Return the changes against one loss."""

@@ -164,6 +164,11 @@ def judge(evaluation: DraftEvaluation) -> tuple[CheckpointState, str]:
     return "validated", f"realised acceptance is the expected one at {num_checked} depths"
 
 
+def step_text(step: int) -> str:
+    """Return the step of the checkpoint that was kept, in words where it is the start."""
+    return str(step) if step else "0 (its start: no step was better)"
+
+
 def headline(draft: str, losses: str, outcome: TrainingOutcome, checkpoint: DraftCheckpoint) -> str:
     """Return the result in one sentence."""
     start, best = (
@@ -172,8 +177,9 @@ def headline(draft: str, losses: str, outcome: TrainingOutcome, checkpoint: Draf
     )
     realised = checkpoint.realised_length
     decoded = "" if realised is None else f", {realised:.3f} in decoding"
+    step = outcome.best.step
+    kept = f"{best.length:.3f} after {step} steps" if step else "and no step was better"
     return (
-        f"{draft} under {losses}: expected acceptance length {start.length:.3f} before, "
-        f"{best.length:.3f} after {outcome.best.step} steps ({outcome.criterion}){decoded}; "
-        f"{checkpoint.state}"
+        f"{draft} under {losses}: expected acceptance length {start.length:.3f} before, {kept} "
+        f"({outcome.criterion}){decoded}; {checkpoint.state}"
     )

@@ -13,6 +13,7 @@ from specdec_core.drafts.building import new_trainable
 from specdec_core.drafts.provenance_file import write_provenance
 from specdec_core.drafts.specs import Provenance
 from specdec_core.drafts.vocabulary import DraftVocabulary
+from specdec_core.models.files import writing
 from specdec_core.models.loading import torch_device
 from specdec_core.models.reference import resolve_model
 from specdec_core.training.checkpoints import CheckpointFolder, check_disk
@@ -111,6 +112,7 @@ def _train(
         _save_draft(_whole_draft(built, job, progress.best_step, workers.device), job)
         finish = TrainingFinish(
             best_step=progress.best_step,
+            num_steps=progress.step,
             num_tokens=progress.num_tokens,
             num_skipped=progress.num_skipped,
             seconds=progress.seconds,
@@ -128,7 +130,7 @@ def _build(
 ) -> _Built:
     config, device = job.config, workers.device
     data = DraftData.open(job.data_folder)
-    draft = _load_draft(job, data, device)
+    draft = untrained_draft(job, data, device)
     reader = _reader(job, data, draft, device)
     source = StoredBatches(data, reader, config)
     target = resolve_model(job.manifest.target, job.settings.cache_dir)
@@ -159,8 +161,17 @@ def _build(
     return _Built(Trainer(parts), draft, estimate, data.report.sentence())
 
 
-def _load_draft(job: TrainingJob, data: DraftData, device: torch.device) -> TrainableDraft:
-    """Return the draft before training, with float32 master weights."""
+def untrained_draft(job: TrainingJob, data: DraftData, device: torch.device) -> TrainableDraft:
+    """Return the draft before training, with float32 master weights.
+
+    Args:
+        job: The training.
+        data: Its data, which a head's narrowed vocabulary is counted in.
+        device: Where it is.
+
+    Raises:
+        ConfigError: if it cannot be loaded.
+    """
     shape = job.config.draft
     if not isinstance(shape, EagleDraft | MedusaDraft):
         assert job.start_folder is not None  # made with the job
@@ -208,7 +219,7 @@ def _whole_draft(
     """Return the draft with its best weights; of one that is sharded another copy, whole."""
     if not is_sharded(built.draft):
         return built.draft
-    draft = _load_draft(job, DraftData.open(job.data_folder), device)
+    draft = untrained_draft(job, DraftData.open(job.data_folder), device)
     state = CheckpointFolder(job.checkpoint_folder, job.identity).load(best_step)
     assert state is not None  # pruning never removes the best
     load_weights(trainable(draft.module), state.weights)
@@ -216,11 +227,16 @@ def _whole_draft(
 
 
 def _save_draft(draft: TrainableDraft, job: TrainingJob) -> None:
-    """Write the draft by temporary name and rename."""
+    """Write the draft by temporary name and rename.
+
+    Raises:
+        StoreError: if it cannot be written, such as on a full disk.
+    """
     part = job.run_folder / ".draft.part"
     shutil.rmtree(part, ignore_errors=True)
     shutil.rmtree(job.draft_folder, ignore_errors=True)
-    draft.save(part)
-    if isinstance(draft, DraftModel):  # others say it in their manifest
-        write_provenance(part, _provenance(job))
-    part.replace(job.draft_folder)
+    with writing(job.draft_folder):
+        draft.save(part)
+        if isinstance(draft, DraftModel):  # others say it in their manifest
+            write_provenance(part, _provenance(job))
+        part.replace(job.draft_folder)

@@ -19,12 +19,20 @@ from specdec_core.drafts.provenance_file import (
     write_provenance,
 )
 from specdec_core.drafts.specs import Provenance
-from specdec_core.drafts.vocabulary_file import VOCABULARY_FILE
+from specdec_core.drafts.vocabulary_file import VOCABULARY_FILE, read_vocabulary
 from specdec_core.errors import ConfigError, ExportError
 from specdec_core.export.card import CardFigure, figure_table, front_matter, licence, trained_on
 from specdec_core.export.check import ExportCheck, check_export
 from specdec_core.export.checkpoint import LEGAL_FILES
-from specdec_core.export.files import MANIFEST_FILE, hash_files, verify_files
+from specdec_core.export.facts import DraftFacts
+from specdec_core.export.files import (
+    MANIFEST_FILE,
+    TensorHash,
+    hash_files,
+    hash_tensors,
+    verify_files,
+)
+from specdec_core.models.architecture import read_architecture
 from specdec_core.models.files import description_files
 from specdec_core.models.loading import load_tokenizer
 from specdec_core.models.reference import ResolvedModel
@@ -41,7 +49,11 @@ class AssistantExport(Record):
     target_identity: str
     num_assistant_tokens: int = Field(description="draft tokens per step, unless told otherwise")
     provenance: Provenance
+    facts: DraftFacts | None = Field(None, description="None in exports that older versions wrote")
     check: ExportCheck
+    tensors: dict[str, TensorHash] = Field(
+        default_factory=dict, description="none in exports that older versions wrote"
+    )
     files: dict[str, str] = Field(description="SHA-256 by name; this file left out")
 
 
@@ -54,6 +66,8 @@ def export_assistant(
     provenance: Provenance | None = None,
     figures: Iterable[CardFigure] = (),
     notes: Iterable[str] = (),
+    run_id: str = "",
+    training_key: str = "",
 ) -> AssistantExport:
     """Write a draft model for ``target.generate(assistant_model=draft)``.
 
@@ -69,6 +83,8 @@ def export_assistant(
         provenance: Where its weights come from; None for what its folder says.
         figures: What was measured: name, without and with the draft, change.
         notes: Sentences for the model card.
+        run_id: The training run that made it, if a store knows one.
+        training_key: Content key of that training.
 
     Raises:
         ConfigError: if `folder` exists, or the draft has another tokenizer than the target.
@@ -79,6 +95,15 @@ def export_assistant(
     names = (target.reference, draft.reference)
     check_same_tokenizer(load_tokenizer(target.folder), load_tokenizer(draft.folder), names=names)
     origin = provenance or read_provenance(draft.folder) or Provenance()
+    vocab_size = read_architecture(draft.folder)[0].vocab_size
+    narrowed = read_vocabulary(draft.folder, vocab_size)
+    facts = DraftFacts(
+        vocab_size=vocab_size,
+        num_drafted_ids=vocab_size if narrowed is None else len(narrowed),
+        shared=(),  # it is a whole model
+        run_id=run_id,
+        training_key=training_key,
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         written = Path(temporary) / "draft"
@@ -95,7 +120,9 @@ def export_assistant(
             target_identity=target.identity,
             num_assistant_tokens=num_assistant_tokens,
             provenance=origin,
+            facts=facts,
             check=check,
+            tensors=hash_tensors(written),
             files=hash_files(written, but=MANIFEST_FILE),
         )
         (written / MANIFEST_FILE).write_text(exported.model_dump_json(indent=1) + "\n")

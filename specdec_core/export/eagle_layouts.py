@@ -20,7 +20,7 @@ import json
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, ValidationError
@@ -35,6 +35,7 @@ from specdec_core.drafts.specs import DraftManifest, DraftTarget, EagleSpec, Pro
 from specdec_core.errors import ConfigError, ExportError
 from specdec_core.export.card import CardFigure, figure_table, front_matter, licence, trained_on
 from specdec_core.export.eagle_names import Layout, served_config, served_name
+from specdec_core.export.facts import DraftFacts, SharedPart
 from specdec_core.export.files import (
     MANIFEST_FILE,
     TensorHash,
@@ -59,6 +60,7 @@ class LayoutExport(Record):
     target_identity: str
     taps: tuple[int, ...] = Field(description="hidden states, as `specdec_core.models.taps`")
     provenance: Provenance
+    facts: DraftFacts | None = Field(None, description="None in exports that older versions wrote")
     tensors: dict[str, TensorHash]
     files: dict[str, str] = Field(description="SHA-256 by name; weights and this file left out")
 
@@ -71,6 +73,8 @@ def export_eagle(
     *,
     figures: Iterable[CardFigure] = (),
     notes: Iterable[str] = (),
+    run_id: str = "",
+    training_key: str = "",
 ) -> LayoutExport:
     """Write a trained EAGLE head under the names of a serving engine, in its own type.
 
@@ -81,6 +85,8 @@ def export_eagle(
         folder: Where to write; must not exist. It appears once everything is in it.
         figures: What was measured: name, without and with the head, change.
         notes: Sentences for the model card.
+        run_id: The training run that made it, if a store knows one.
+        training_key: Content key of that training.
 
     Raises:
         ConfigError: if `folder` exists, the head is no EAGLE head, is for another target, or has
@@ -119,6 +125,13 @@ def export_eagle(
             target_identity=target.identity,
             taps=spec.taps,
             provenance=manifest.provenance,
+            facts=DraftFacts(
+                vocab_size=manifest.target.vocab_size,
+                num_drafted_ids=spec.draft_vocab_size or manifest.target.vocab_size,
+                shared=_shared(spec),
+                run_id=run_id,
+                training_key=training_key,
+            ),
             tensors={name: hash_tensor(tensor) for name, tensor in tensors.items()},
             files=files,
         )
@@ -141,6 +154,11 @@ def verify_eagle(folder: Path) -> LayoutExport:
     read_tensors(folder / _WEIGHTS, exported.tensors)
     verify_files(folder, exported.files)
     return exported
+
+
+def _shared(spec: EagleSpec) -> tuple[SharedPart, ...]:
+    """Return what engines take from the target: version 3 alone has a head of its own."""
+    return ("embedding", "head") if spec.version == 1 else ("embedding",)
 
 
 def _load(source: Path) -> LearnedDraft:
@@ -178,7 +196,8 @@ def _card(
     figures: list[CardFigure],
     notes: Iterable[str],
 ) -> str:
-    spec: Any = manifest.draft
+    spec = manifest.draft
+    assert isinstance(spec, EagleSpec)
     origin = manifest.provenance
     lines = [
         *front_matter(target, "speculative-decoding"),
@@ -186,7 +205,7 @@ def _card(
         "",
         f"Made by specdec-lab for `{target.reference}` (content {target.identity[:12]}), under the "
         f"names of {layout}. It was not run by a server of that project. Embedding"
-        f"{' and language-model head are' if spec.version == 1 else ' is'} the target's.",
+        f"{' and language-model head are' if 'head' in _shared(spec) else ' is'} the target's.",
         "",
         trained_on(origin),
         "",

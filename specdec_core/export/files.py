@@ -36,6 +36,16 @@ def hash_tensor(tensor: Tensor) -> TensorHash:
     )
 
 
+def hash_tensors(folder: Path) -> dict[str, TensorHash]:
+    """Return what identifies every tensor in the safetensors files of `folder`, by name."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt", device="cpu") as file:
+            for name in file.keys():  # noqa: SIM118 - no map
+                found[name] = hash_tensor(file.get_tensor(name))
+    return found
+
+
 def hash_files(folder: Path, *, but: str) -> dict[str, str]:
     """Return the hex SHA-256 of every file of `folder` by name, one name left out."""
     return {

@@ -57,9 +57,10 @@ def loss_report(run_id: str, **changes: object) -> LossReport:
     cells, compared, notes = compare_arms(arms)
     report = training_examples.loss_report(run_id)
     (kl, wtv), (rate, failed) = report.trainings, report.rates
-    kl = kl.model_copy(update={"start_length": 1.25, "best_length": 2.0, "best_step": 50})
+    found = {"criterion": "sampling", "start_length": 1.25, "best_length": 2.0, "best_step": 25}
+    kl = kl.model_copy(update=found)
     values = {
-        "trainings": (kl, kl.model_copy(update={"seed": 1, "best_length": 2.125}), wtv),
+        "trainings": (kl, kl.model_copy(update={"seed": 1, "best_length": 2.25}), wtv),
         "rates": (rate, failed, rate.model_copy(update={"loss": "wtv", "is_chosen": False})),
         "cells": cells,
         "changes": compared,
@@ -150,8 +151,8 @@ def test_settings_of_a_comparison_have_their_own_tables_and_changes(
     trained = section(found, "### Trainings, expected acceptance length on validation data")
     # Seeds that differ in a column stand beside each other there.
     assert trained[3:5] == [
-        "| kl | 0, 1 | 0.0001 | 1.250 | 2.000, 2.125 | 50 | - | validated |",
-        "| wtv | 0 | 0.0001 | - | - | - | - | validated |",
+        "| kl | 0, 1 | 0.0001 | 1.250 | 2.000, 2.250 | 2.125 | 25 | sampling | validated |",
+        "| wtv | 0 | 0.0001 | - | - | - | - | - | validated |",
     ]
     rates = "### Learning rates, first seed: expected acceptance length, the one taken in bold"
     assert section(found, rates)[1:5] == [
@@ -173,6 +174,27 @@ def test_settings_of_a_comparison_have_their_own_tables_and_changes(
     changed = "-50.0% [-50.0%, -50.0%] | -33.3% [-33.3%, -33.3%] | less |"
     assert f"| wtv | kl | 1 | {changed}" in tree
     assert tree[-1] == "- one remark"
+
+
+def test_what_losses_gain_on_their_start_stands_before_what_they_gain_on_each_other(
+    store: Store, runs: ExportedRuns
+) -> None:
+    arms = {("start", 0): decoded((1, 0, 0, 1), (1, 1)), ("kl", 0): decoded((1, 1), (2, 2))}
+    arms["wtv", 0] = decoded((2, 2), (2, 2))
+    cells, compared, _ = compare_arms(arms)
+    export = exported_losses(store, cells=cells, changes=compared)
+    found = training_tables({LOSSES: export.document}, runs)
+    title = "### Accepted draft tokens per step, chain, T=1 (1 seeds, 1 prompts)"
+    lines = [line for line in section(found, title) if line]
+    # Half a token a step, then one, then two; with the bonus token 1.5, 2 and 3.
+    rows = [
+        "| kl | start | 1 | +100.0% [+100.0%, +100.0%] | +33.3% [+33.3%, +33.3%] | more |",
+        "| wtv | start | 1 | +300.0% [+300.0%, +300.0%] | +100.0% [+100.0%, +100.0%] | more |",
+    ]
+    first = lines.index("Paired changes against start, 95 % intervals over prompts:")
+    second = lines.index("Paired changes against kl, 95 % intervals over prompts:")
+    assert lines[first + 3 : second] == rows
+    assert lines[second + 3].startswith("| wtv | kl | 1 | +100.0%")
 
 
 def test_plots_of_a_comparison_are_pictures(store: Store, runs: ExportedRuns) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,11 +16,13 @@ from specdec_core.drafts.loading import DraftShelf
 from specdec_core.errors import ConfigError, ExportError
 from specdec_core.export.eagle_layouts import export_eagle, verify_eagle
 from specdec_core.export.eagle_names import LAYOUTS, Layout, served_config
+from specdec_core.export.facts import DraftFacts, SharedPart
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.models.target import Target
 from specdec_core.models.tiny import write_tiny_checkpoint
 from tests.learned_drafts import spec_for, write_draft
+from tests.unit.export.recorded import Recorded
 from tests.unit.export.served_eagle import ServedEagle
 
 PLACES = {
@@ -40,22 +41,6 @@ def made(tmp_path: Path, kind: str, family: str = "llama") -> tuple[ResolvedMode
     target = load_target(model, dtype="float64", device="cpu")
     write_draft(tmp_path / "head", kind, target)
     return model, target
-
-
-class Recorded:
-    """A drafter that remembers what it proposed behind what."""
-
-    def __init__(self, drafter: Any) -> None:
-        self._drafter, self.needs = drafter, drafter.needs
-        self.proposals: list[tuple[list[int], list[int]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._drafter, name)
-
-    def propose(self, sequence: Any, budget: Any) -> Any:
-        proposal = self._drafter.propose(sequence, budget)
-        self.proposals.append((list(sequence), list(proposal.candidates.tokens[1:])))
-        return proposal
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,6 +92,40 @@ def test_card_and_manifest_say_what_it_is(tmp_path: Path) -> None:
     assert f"# EAGLE-1 head for {model.reference}" in card
     assert "It was not run by a server of that project." in card
     assert "Slow." in card
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_drafted_ids", "shared"),
+    [
+        ("eagle", 257, ("embedding", "head")),
+        ("eagle3", 257, ("embedding",)),
+        # Its vocabulary lacks one id.
+        ("eagle3-narrow", 256, ("embedding",)),
+    ],
+)
+def test_the_manifest_says_what_is_the_targets_and_which_training_it_is_of(
+    tmp_path: Path, kind: str, num_drafted_ids: int, shared: tuple[SharedPart, ...]
+) -> None:
+    model, _ = made(tmp_path, kind)
+    out = tmp_path / "out"
+    export_eagle(tmp_path / "head", model, "speculators", out, run_id="r1", training_key="k1")
+    done = verify_eagle(out)
+    assert done.facts == DraftFacts(
+        vocab_size=257,
+        num_drafted_ids=num_drafted_ids,
+        shared=shared,
+        run_id="r1",
+        training_key="k1",
+    )
+    # What is the target's has no tensor here.
+    own_head = [name for name in done.tensors if "lm_head" in name]
+    assert bool(own_head) == ("head" not in shared)
+    assert not [name for name in done.tensors if "embed" in name]
+    path = out / "specdec_export.json"
+    document = json.loads(path.read_text())
+    del document["facts"]  # as older versions wrote it
+    path.write_text(json.dumps(document))
+    assert verify_eagle(out).facts is None
 
 
 @pytest.mark.parametrize(

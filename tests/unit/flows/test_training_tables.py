@@ -10,15 +10,17 @@ import pytest
 from db.store import Store
 from flows.commands.execute import execute
 from flows.commands.results import find_run
-from flows.training_tables import (
+from flows.loss_tables import (
     change_table,
-    depth_table,
     loss_markdown,
     loss_tables,
     setting_table,
-    training_markdown,
+    training_list,
 )
+from flows.training_tables import depth_table, summary_table, training_markdown
 from specdec_core.config.settings import Settings
+from specdec_core.config.training import MedusaDraft
+from tasks.training_report import headline
 from tests.integration import store_examples
 from tests.unit.flows import training_examples as examples
 
@@ -75,6 +77,44 @@ def test_a_comparison_reads_as_a_section() -> None:
     text = loss_markdown(report)
     assert "peak rate of one of 0.0001, 0.001, chosen per loss" in text
     assert "loss is nan" in text
+
+
+def test_trainings_that_keep_their_start_say_so_and_count_as_one() -> None:
+    report = examples.loss_report()
+    kl, wtv = report.trainings
+    # Validated at steps 0 and 50: 1.75 and 2.125 under sampling, - and 2.0 greedy.
+    start = {"criterion": "sampling", "start_length": 1.75, "best_length": 1.75, "best_step": 0}
+    seeds = [kl.model_copy(update={**start, "seed": seed}) for seed in (0, 1)]
+    better = {"criterion": "greedy", "best_length": 2.0, "best_step": 50}
+    seeds.append(wtv.model_copy(update=better))
+    report = report.model_copy(update={"trainings": tuple(seeds)})
+    first, second, last = training_list(report).to_records()
+    assert (first["kept"], first["last"]) == ("1.750", "2.125")
+    assert first["step"] == second["step"] == "0 (its start: no step was better)"
+    assert (last["kept"], last["last"], last["step"]) == ("2.000", "2.000", "50")
+    note = (
+        "kl: no step was better than the start on validation data in 2 of 2 seeds: it has the "
+        "start's figures there; these 2 seeds are one draft and count as one"
+    )
+    assert report.all_notes == (note,)
+    assert f"- {note}" in loss_markdown(report)
+    # A head is drawn from the seed: two of them are two drafts.
+    train = report.config.base.train.model_copy(update={"draft": MedusaDraft()})
+    base = report.config.base.model_copy(update={"train": train})
+    config = report.config.model_copy(update={"base": base})
+    (said,) = report.model_copy(update={"config": config}).all_notes
+    assert said.endswith("it has the start's figures there")
+
+
+def test_a_training_that_keeps_its_start_says_so() -> None:
+    report = examples.training_report("r", store_examples.checkpoint("r", id=1))
+    found = report.outcome.model_copy(update={"best": report.outcome.start})
+    rows = dict(summary_table(report.model_copy(update={"outcome": found})).rows)
+    kept = rows["the same of the checkpoint kept"]
+    assert kept == "1.150 at step 0 (its start: no step was better)"
+    assert rows["the same at the last step"] == "2.200"
+    said = headline("pruned", "wtv", found, report.checkpoint)
+    assert "expected acceptance length 1.150 before, and no step was better (sampling)" in said
 
 
 def test_a_training_is_exported_without_places_of_this_machine(
@@ -155,6 +195,11 @@ def test_a_comparison_is_exported_with_its_plots(tmp_path: Path) -> None:
     assert "Paired changes against kl" in page.read_text()
     plots = {path.name for path in (tmp_path / "out").rglob("*.png")}
     assert plots == {"curves.png", "changes.png"}
+    (document,) = (tmp_path / "out").glob("*.json")
+    kl, wtv = json.loads(document.read_text())["figures"]["curves"]
+    assert (kl["loss"], kl["seed"], wtv["loss"]) == ("kl", 0, "wtv")
+    lengths = {"steps": [0, 50], "greedy": [None, 2.0], "sampling": [1.75, 2.125]}
+    assert {name: kl[name] for name in lengths} == lengths
 
 
 def test_a_flow_run_of_a_comparison_is_shown_as_one(run_id: str) -> None:

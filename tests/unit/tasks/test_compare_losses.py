@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from db.store import Store
+from flows.loss_tables import loss_tables
 from specdec_core.config.settings import Settings
-from specdec_core.config.training_run import LossComparisonConfig, training_config
+from specdec_core.config.training_run import (
+    LossComparisonConfig,
+    TrainingRunConfig,
+    training_config,
+)
 from specdec_core.errors import (
     ConfigError,
     EvaluationFailedError,
@@ -17,9 +22,11 @@ from specdec_core.errors import (
     WorkerLostError,
 )
 from tasks.compare_losses import compare_losses
+from tasks.draft_evaluation import evaluate_draft
+from tasks.draft_report import DepthAgreement, DraftEvaluation
 from tasks.draft_stages import Stages
 from tasks.evaluator import ModelEvaluatorFactory
-from tasks.loss_report import LossReport
+from tasks.loss_report import START, LossReport
 from tasks.pool import pool_factory
 from tasks.training import train_draft
 from tasks.training_setup import TrainingSetup
@@ -44,6 +51,7 @@ def compare(
     store: Store,
     *,
     train: Any = train_draft,
+    decode: Any = evaluate_draft,
     log: list[str] | None = None,
     **changes: Any,
 ) -> LossReport:
@@ -57,7 +65,7 @@ def compare(
         log=(log if log is not None else []).append,
         is_inline=True,
     )
-    return compare_losses(config, setup, Stages(train=train))
+    return compare_losses(config, setup, Stages(train=train, evaluate=decode))
 
 
 def test_every_loss_gets_the_rate_that_is_best_on_validation_data(
@@ -81,6 +89,76 @@ def test_every_loss_gets_the_rate_that_is_best_on_validation_data(
     assert again.rates == report.rates
     assert again.trainings == report.trainings
     assert len([line for line in lines if line.endswith("is done")]) == 8
+
+
+@pytest.mark.parametrize("draft", ["pruned:layers=0/2", "eagle"])
+def test_the_start_decodes_the_same_prompts_and_is_a_row_that_losses_are_paired_with(
+    models: Path, settings: Settings, store: Store, draft: str
+) -> None:
+    asked: dict[str, Any] = {
+        "draft": draft,
+        "losses": ["kl"],
+        "compare_start": True,
+        "evaluate": True,
+        # Nothing is learned: what is trained is the start.
+        "learning_rate": 1e-12,
+        "eval_temperatures": [0.0],
+    }
+    report = compare(models, settings, store, **asked)
+    start, kl = report.cells
+    assert (start.loss, kl.loss, start.num_prompts) == ("start", "kl", 3)
+    assert start.num_steps == kl.num_steps
+    assert start.accepted_per_step == kl.accepted_per_step
+    (change,) = report.changes_against(START)
+    assert (change.loss, change.num_prompts) == ("kl", 3)
+    assert change.length.estimate == pytest.approx(0.0)
+    tables = dict(loss_tables(report))
+    assert "Paired changes against start" in tables["start"].title
+    assert "changes" not in tables
+    said = "accepted tokens per step against start: no loss is told apart from it"
+    assert report.headline.endswith(said)
+
+    # The start is made and decoded once.
+    num_evaluations = store.evaluations.count()
+    again = compare(models, settings, store, train=_not_again, **asked)
+    assert again.cells == report.cells
+    assert store.evaluations.count() == num_evaluations
+
+
+def test_a_start_that_decodes_otherwise_than_expected_is_a_note(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    gap = DepthAgreement(
+        depth=1,
+        num_trials=40,
+        expected=0.75,
+        realised=0.25,
+        standard_error=0.0,
+        is_checked=True,
+        is_agreed=False,
+    )
+
+    def decode(config: Any, setup: Any, folder: Path) -> DraftEvaluation:
+        found = evaluate_draft(config, setup, folder)
+        if "starts" not in folder.parts:
+            return found
+        cells = tuple(cell.model_copy(update={"depths": (gap,)}) for cell in found.cells)
+        return found.model_copy(update={"cells": cells})
+
+    asked: dict[str, Any] = {"losses": ["kl"], "compare_start": True, "evaluate": True}
+    report = compare(models, settings, store, decode=decode, eval_temperatures=[0.0], **asked)
+    assert report.notes == (
+        "start: accepts otherwise in decoding than expected: qa, chain, temperature 0, depth 1: "
+        "expected 0.750, realised 0.250 in 40 steps",
+    )
+    assert report.is_good
+
+
+def test_a_start_that_shall_not_decode_cannot_be_compared(models: Path) -> None:
+    given = tiny_parameters(models)
+    with pytest.raises(ConfigError, match=r"compare_start decodes .* but evaluate is off"):
+        training_config(None, {**given, "compare_start": True, "evaluate": False})
+    assert isinstance(training_config("kl", given | {"compare_start": False}), TrainingRunConfig)
 
 
 def test_a_loss_that_is_not_finite_is_a_row_with_its_reason(

@@ -123,6 +123,8 @@ def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
     (folder,) = export(store, one, tmp_path / "out", settings)
     done = verify_assistant(folder)
     assert (done.provenance.template_hash, done.provenance.data_hash) == ("t" * 64, "d" * 64)
+    assert done.facts is not None
+    assert (done.facts.run_id, done.facts.training_key) == (one.run_id, "k" * 64)
     card = (folder / "README.md").read_text()
     assert "| qa, chain, temperature 0: tokens per step | 1 | 1.750 |  |" in card
     assert "x1.200 [1.100, 1.300]" in card
@@ -130,6 +132,12 @@ def test_a_pruned_draft_becomes_an_assistant_model_with_its_figures(
     before = (folder / "README.md").stat().st_mtime_ns
     assert export(store, one, tmp_path / "out", settings) == (folder,)
     assert (folder / "README.md").stat().st_mtime_ns == before
+    # One byte of the weights, as a bad disk leaves it.
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ExportError, match=r"model\.safetensors has hash .* it was damaged"):
+        export(store, one, tmp_path / "out", settings)
 
 
 def test_the_command_exports_with_the_stored_evaluation_and_notes_where(
@@ -244,7 +252,10 @@ def test_a_head_is_written_in_both_layouts_and_damage_is_noticed_when_asked_agai
     write_draft(tmp_path / "head", "eagle3", loaded)
     one = checkpoint(store, target, tmp_path / "head", "eagle")
     folders = export(store, one, tmp_path / "out", settings)
-    assert [verify_eagle(folder).layout for folder in folders] == ["speculators", "sglang"]
+    done = [verify_eagle(folder) for folder in folders]
+    assert [each.layout for each in done] == ["speculators", "sglang"]
+    made_by = {(each.facts.run_id, each.facts.training_key) for each in done if each.facts}
+    assert made_by == {(one.run_id, "k" * 64)}
     (folders[1] / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ExportError, match=r"model\.safetensors cannot be read"):
         export(store, one, tmp_path / "out", settings)
