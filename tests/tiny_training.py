@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specdec_core.config.losses import LossConfig, parse_loss
 from specdec_core.config.training import TrainConfig
+from specdec_core.models.loading import torch_dtype
 from specdec_core.models.tiny import tiny_library_model
 from specdec_core.training.batch import TrainingBatch
 from specdec_core.training.checkpoints import CheckpointFolder
@@ -50,6 +51,13 @@ def make_samples(
     return samples
 
 
+def moved(batch: TrainingBatch, device: str) -> TrainingBatch:
+    """Return a batch on another device."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    tensors = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)}
+    return replace(batch, **tensors)
+
+
 def make_batch(samples: Mapping[str, Sample], names: Iterable[str]) -> TrainingBatch:
     """Return samples as one padded batch."""
     names = tuple(names)
@@ -79,9 +87,10 @@ class MemorySource:
         num_validation: int = 4,
         batch_size: int = 4,
         micro_batch_tokens: int = 40,
+        device: str = "cpu",
     ) -> None:
         names = sorted(samples)
-        self.samples = samples
+        self.samples, self.device = samples, device
         self.held_out = {name: len(samples[name].token_ids) for name in names[:num_validation]}
         self.limit = micro_batch_tokens
         lengths = {name: len(samples[name].token_ids) for name in names[num_validation:]}
@@ -95,24 +104,34 @@ class MemorySource:
         self, epoch: int, step: int, *, rank: int, num_workers: int
     ) -> list[TrainingBatch]:
         parts = self.plan.micro_batches(epoch, step, rank, num_workers)
-        return [make_batch(self.samples, part) for part in parts]
+        return [self._batch(part) for part in parts]
 
     def validation_batches(self, *, rank: int, num_workers: int) -> list[TrainingBatch]:
         own = share_of(self.held_out, self.held_out, rank, num_workers)
-        return [make_batch(self.samples, part) for part in pack(own, self.held_out, self.limit)]
+        return [self._batch(part) for part in pack(own, self.held_out, self.limit)]
+
+    def _batch(self, names: Iterable[str]) -> TrainingBatch:
+        return moved(make_batch(self.samples, names), self.device)
 
 
-def target_head(*, seed: int = 7, dtype: torch.dtype = torch.float64) -> Head:
+def target_head(*, seed: int = 7, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Head:
     """Return a random head of the target."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=torch.float64)
-    return Head(weight.to(dtype))
+    return Head(weight.to(device, dtype))
 
 
-def objective(loss: str = "kl", *, gamma: int = GAMMA, **options: Any) -> Objective:
+def objective(
+    loss: str = "kl",
+    *,
+    gamma: int = GAMMA,
+    dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
+    **options: Any,
+) -> Objective:
     """Return a loss against the random target."""
     config = LossConfig(terms=parse_loss(loss), gamma=gamma, **options)
-    return Objective(config, target_head())
+    return Objective(config, target_head(dtype=dtype, device=device))
 
 
 def tiny_draft(folder: Path, *, dtype: str = "float64", **options: Any) -> DraftModel:
@@ -120,7 +139,8 @@ def tiny_draft(folder: Path, *, dtype: str = "float64", **options: Any) -> Draft
     model = tiny_library_model(
         "qwen2", dtype=dtype, num_layers=2, attn_implementation="sdpa", **options
     )
-    _keep_precision(model)
+    if dtype == "float64":
+        _keep_precision(model)
     return DraftModel(model, folder)
 
 
@@ -178,17 +198,27 @@ def make_trainer(
     log: Log | None = None,
     workers: Workers | None = None,
     identity: str = "tiny",
+    dtype: str = "float64",
+    device: str = "cpu",
 ) -> Trainer:
-    """Return a trainer of a tiny draft with checkpoints in `folder`."""
+    """Return a trainer of a tiny draft with checkpoints in `folder`.
+
+    Autocast leaves float64 as it is: where it shall act, `dtype` is float32, as are the samples.
+    A draft and a source that are given are on the device already.
+    """
+    options: dict[str, Any] = {"dtype": torch_dtype(dtype), "device": device}
+    if draft is None:
+        draft = tiny_draft(folder, dtype=dtype)
+        draft.module.to(device)
     texts = [config.loss, *([config.second_loss] if config.second_loss else [])]
     return Trainer(
         TrainingParts(
             plan=TrainingPlan.of(config, source.steps_per_epoch),
-            draft=draft if draft is not None else tiny_draft(folder),
-            objectives=tuple(objective(text, gamma=config.gamma) for text in texts),
+            draft=draft,
+            objectives=tuple(objective(text, gamma=config.gamma, **options) for text in texts),
             source=source,
             checkpoints=CheckpointFolder(folder / "checkpoints", identity),
-            workers=workers or Workers(),
+            workers=workers or Workers(device=torch.device(device)),
             record=log or Log(),
         )
     )

@@ -66,6 +66,26 @@ class TestEagleChainConfident(LearnedConformance):
     is_narrow = True
 
 
+class TestEagleDrawn(LearnedConformance):
+    kind, draft = Eagle, "eagle"
+    options = {"shape": "static", "branching": "2/2/1", "draft": "sample"}  # noqa: RUF012 - as above
+
+
+class TestEagle3Chain(LearnedConformance):
+    """The chain that trained heads are evaluated as."""
+
+    kind, draft = Eagle, "eagle3"
+    options = {"shape": "chain", "draft": "sample"}  # noqa: RUF012 - never changed
+    is_narrow = True
+    num_draws = 480
+
+
+class TestEagle3NarrowChain(LearnedConformance):
+    kind, draft = Eagle, "eagle3-narrow"
+    options = {"shape": "chain", "gamma": 3}  # noqa: RUF012 - never changed
+    is_narrow = True
+
+
 class TestEagle3Narrow(LearnedConformance):
     kind, draft = Eagle, "eagle3-narrow"
     options = {"shape": "static", "branching": "2/2/1", "draft": "sample"}  # noqa: RUF012 - as above
@@ -88,4 +108,12 @@ class TestMedusaDrawn(LearnedConformance):
 class TestMedusaChain(LearnedConformance):
     kind, draft = Medusa, "medusa"
     options = {"shape": "chain", "draft": "coupled"}  # noqa: RUF012 - never changed
+    is_narrow = True
+
+
+class TestMedusaChainDrawn(LearnedConformance):
+    """The chain that trained heads are evaluated as."""
+
+    kind, draft = Medusa, "medusa"
+    options = {"shape": "chain", "draft": "sample"}  # noqa: RUF012 - never changed
     is_narrow = True

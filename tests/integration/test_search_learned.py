@@ -30,7 +30,7 @@ TOKENS = 8
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target, and drafts of it below ``drafts``."""
     folder = tmp_path_factory.mktemp("learned")
-    target = write_tiny_checkpoint(folder / "target", num_layers=4)
+    target = write_tiny_checkpoint(folder / "target", num_layers=4, dtype="bfloat16")
     config = json.loads((target / "config.json").read_text())
     # Bytes as tokens make the few-shot header long.
     (target / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = PrunedDraft(num_layers=2, vocab_size=200)
     counts = torch.arange(loaded.arch.vocab_size)
     prune_target(model, shape, folder / "drafts" / "pruned", counts=counts)
+    prune_target(model, PrunedDraft(num_layers=4), folder / "drafts" / "whole")
     return folder
 
 
@@ -51,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "eagle:model={}/eagle3-narrow,shape=chain,gamma=3",
         "medusa:model={}/medusa",
         "draft-model:model=path:{}/pruned,gamma=3",
+        "draft-model:model=path:{}/whole,gamma=3",
     ],
 )
 def test_a_search_drafts_with_a_learned_drafter(folder: Path, tmp_path: Path, drafter: str) -> None:
@@ -69,11 +71,20 @@ def test_a_search_drafts_with_a_learned_drafter(folder: Path, tmp_path: Path, dr
     start = pool_factory(settings, ModelEvaluatorFactory(settings), is_inline=True)
     with Store.open(settings.resolved_database_url) as store:
         report = run_search(config, settings, store, start)
+        rows = [report.dense, *(row for level in report.levels for row in level.rows)]
+        found = {row.skip: store.evaluations.get(row.key or "") for row in rows}
     assert report.compared is not None
-    rows = [row for level in report.levels for row in level.rows]
-    assert {row.skip for row in rows} == {"a1", "a2"}
+    assert found.keys() == {"", "a1", "a2"}
     for row in rows:
         assert row.error is None
-        # A step commits its bonus token and at most what it drafted.
-        assert row.acceptance is not None
-        assert 1.0 <= row.acceptance <= TOKENS
+        result = found[row.skip]
+        assert result is not None
+        traces = [sample.trace for sample in result.samples]
+        assert sum(sum(trace.drafted) for trace in traces) == result.summary.num_drafted > 0
+        num_committed = sum(sum(trace.committed) for trace in traces)
+        num_steps = sum(len(trace.committed) for trace in traces)
+        assert row.acceptance == pytest.approx(num_committed / num_steps)
+        # A draft of all blocks is the dense target: nothing it drafts is wrong.
+        if drafter.endswith("whole,gamma=3") and not row.skip:
+            assert all(trace.accepted == trace.depth for trace in traces)
+            assert sum(sum(trace.accepted) for trace in traces) > 0

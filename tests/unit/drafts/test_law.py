@@ -15,6 +15,7 @@ from tests.learned_drafts import write_draft
     ("kind", "method"),
     [
         ("eagle3-narrow", "eagle:model={},shape=static,branching=2/1,draft=sample"),
+        ("eagle3", "eagle:model={},shape=chain,gamma=2,draft=sample"),
         ("medusa-narrow", "medusa:model={},shape=chain,gamma=2,draft=sample"),
     ],
 )

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from specdec_core.config.settings import Settings
+from specdec_core.config.training import TrainConfig
 from specdec_core.errors import ConfigError, SearchCancelledError
 from specdec_core.models.loading import load_target
 from specdec_core.models.reference import resolve_model
@@ -28,6 +30,11 @@ from tasks.training import thin, train_draft
 from tests.tiny_training_data import settings_of, train_config, write_data, write_target
 
 ROOT = Path(__file__).parents[3]
+
+
+def config_of(**changes: Any) -> TrainConfig:
+    """Return a short training in bfloat16, the default that other tests of trainings leave."""
+    return train_config(precision="bfloat16", **changes)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,7 @@ def trained(home: Path, settings: Settings) -> tuple[TrainingOutcome, list[objec
     events: list[object] = []
     lines: list[str] = []
     outcome = train_draft(
-        train_config(),
+        config_of(),
         settings,
         home / "data",
         home / "run",
@@ -101,11 +108,11 @@ def test_a_finished_training_is_returned_and_another_refused(
 ) -> None:
     lines: list[str] = []
     again = train_draft(
-        train_config(), settings, home / "data", home / "run", is_inline=True, log=lines.append
+        config_of(), settings, home / "data", home / "run", is_inline=True, log=lines.append
     )
     assert again == trained[0]
     assert "finished" in lines[-1]
-    other = train_config(learning_rate=1e-4)
+    other = config_of(learning_rate=1e-4)
     with pytest.raises(
         ConfigError, match=r"finished training of another configuration .*: `rm -r .*/run` makes"
     ):
@@ -121,7 +128,7 @@ def test_a_lost_draft_is_trained_again_and_a_moved_one_found(
         lines: list[str] = []
         events: list[object] = []
         outcome = train_draft(
-            train_config(),
+            config_of(),
             settings,
             home / "data",
             home / name,
@@ -162,12 +169,13 @@ def test_killed_and_cancelled_trainings_continue_to_the_same_draft(
 import os, signal
 from pathlib import Path
 from tasks.training import train_draft
-from tests.tiny_training_data import settings_of, train_config
+from tests.tiny_training_data import settings_of
+from tests.unit.tasks.test_training import config_of
 home = Path({str(home)!r})
 def die(event):
     if event.kind == "step" and event.step == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-train_draft(train_config(), settings_of(home), home / "data", home / "killed",
+train_draft(config_of(), settings_of(home), home / "data", home / "killed",
             is_inline=True, progress=die)
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -176,7 +184,7 @@ train_draft(train_config(), settings_of(home), home / "data", home / "killed",
     seen: list[StepMetrics | ValidationMetrics] = []
     with pytest.raises(SearchCancelledError, match="the same command continues"):
         train_draft(
-            train_config(),
+            config_of(),
             settings,
             home / "data",
             home / "killed",
@@ -185,7 +193,7 @@ train_draft(train_config(), settings_of(home), home / "data", home / "killed",
             should_stop=lambda: len(seen) >= 3,
         )
     assert [event.step for event in seen] == [5, 6, 7]
-    outcome = train_draft(train_config(), settings, home / "data", home / "killed", is_inline=True)
+    outcome = train_draft(config_of(), settings, home / "data", home / "killed", is_inline=True)
     assert [event.step for event in outcome.validations] == [0, 4, 8, 10]
     assert outcome.losses == trained[0].losses
     mine = load_file(outcome.draft_folder / "model.safetensors")
@@ -196,12 +204,12 @@ train_draft(train_config(), settings_of(home), home / "data", home / "killed",
 def test_two_trainings_in_one_folder_are_refused(home: Path, settings: Settings) -> None:
     def start_another(event: object) -> None:
         with pytest.raises(ConfigError, match="another process trains in"):
-            train_draft(train_config(), settings, home / "data", home / "twice", is_inline=True)
+            train_draft(config_of(), settings, home / "data", home / "twice", is_inline=True)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train_draft(
-            train_config(),
+            config_of(),
             settings,
             home / "data",
             home / "twice",
@@ -216,7 +224,7 @@ def test_a_target_that_changed_is_refused(tmp_path: Path, home: Path) -> None:
     write_data(tmp_path / "data", tmp_path / "target", settings)
     (tmp_path / "target" / "chat_template.jinja").write_text("{{ messages }}")
     with pytest.raises(ConfigError, match=r"chat template changed\): make the data again"):
-        train_draft(train_config(), settings, tmp_path / "data", tmp_path / "run", is_inline=True)
+        train_draft(config_of(), settings, tmp_path / "data", tmp_path / "run", is_inline=True)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +239,7 @@ def test_a_target_that_changed_is_refused(tmp_path: Path, home: Path) -> None:
 def test_other_kinds_of_drafts_train(
     home: Path, settings: Settings, tmp_path: Path, draft: dict[str, object], error: str | None
 ) -> None:
-    config = train_config(draft=draft, num_epochs=1)
+    config = config_of(draft=draft, num_epochs=1)
     if error is not None:
         with pytest.raises(ConfigError, match=error):
             train_draft(config, settings, home / "data", tmp_path / "run", is_inline=True)
@@ -251,13 +259,13 @@ def test_a_smaller_model_with_another_tokenizer_is_refused(
     ids = tokenizer["model"]["vocab"]
     ids["a"], ids["b"] = ids["b"], ids["a"]
     path.write_text(json.dumps(tokenizer))
-    config = train_config(draft={"kind": "model", "model": f"path:{folder}"})
+    config = config_of(draft={"kind": "model", "model": f"path:{folder}"})
     with pytest.raises(ConfigError, match="has another tokenizer than"):
         train_draft(config, settings, home / "data", tmp_path / "run", is_inline=True)
 
 
 def test_several_workers_need_ray(home: Path, settings: Settings, tmp_path: Path) -> None:
-    config = train_config(num_workers=2)
+    config = config_of(num_workers=2)
     with pytest.raises(ConfigError, match="2 workers cannot train in one process"):
         train_draft(config, settings, home / "data", tmp_path / "run", is_inline=True)
 
