@@ -123,12 +123,17 @@ class Expectation:
             prompt = prompts[sample.item_id]
             chances = self._chances(prompt, sample.token_ids, rule)
             counts.append(count_depths(sample.trace, chances))
-            windows = expected_anywhere(chances, len(rule.children))
+            windows = expected_anywhere(chances, self._window(rule))
             total, num_windows = total + windows[0], num_windows + windows[1]
         found = tuple(
             self._agreement(depth, each) for depth, each in enumerate(add_depths(counts), start=1)
         )
         return found, total / num_windows if num_windows else None
+
+    def _window(self, rule: AcceptanceRule) -> int:
+        """Return how many tokens of one path are proposed at most."""
+        most = self.draft.most_drafted
+        return len(rule.children) if most is None else min(len(rule.children), most)
 
     def _chances(
         self, prompt: Sequence[int], token_ids: Sequence[int], rule: AcceptanceRule

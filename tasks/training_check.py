@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.losses import format_loss
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import (
@@ -14,11 +15,13 @@ from specdec_core.config.training import (
     TrainConfig,
 )
 from specdec_core.config.training_run import TrainingRunConfig
+from specdec_core.data.templates import get_template, render_prompts
 from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import Architecture, read_architecture
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.training.plan import TrainingPlan
 from tasks.draft_benchmarks import benchmark_of, methods_of, plain_grid
+from tasks.grid import Grid
 from tasks.training_job import check_tokenizer
 from tasks.training_sweep import check_sweep, sweep_of
 
@@ -55,7 +58,7 @@ def check_training_run(
     _check_lengths(train, arch)
     _check_draft(train, target, arch, settings)
     if config.evaluate:
-        _check_evaluation(config, settings)
+        _check_evaluation(config, target, settings)
 
 
 def check_losses(train: TrainConfig) -> None:
@@ -66,9 +69,9 @@ def check_losses(train: TrainConfig) -> None:
     """
     TrainingPlan.of(train, 1)
     longest = train.data.max_new_tokens
-    if train.gamma > longest:
+    if train.window > longest:
         raise ConfigError(
-            f"a window of gamma {train.gamma} tokens fits no response of at most max_new_tokens "
+            f"a window of gamma {train.window} tokens fits no response of at most max_new_tokens "
             f"{longest}: lower gamma or raise max_new_tokens"
         )
     for losses in train.loss_configs:
@@ -94,7 +97,13 @@ def _check_workers(train: TrainConfig, is_inline: bool) -> None:
 
 
 def _check_lengths(train: TrainConfig, arch: Architecture) -> None:
-    longest = min(train.data.max_tokens, arch.max_positions)
+    data = train.data
+    if data.max_new_tokens >= arch.max_positions:
+        raise ConfigError(
+            f"responses of max_new_tokens {data.max_new_tokens} leave no room for a prompt within "
+            f"the {arch.max_positions} positions of target {data.target}: lower max_new_tokens"
+        )
+    longest = min(data.max_tokens, arch.max_positions)
     if train.micro_batch_tokens < longest:
         raise ConfigError(
             f"micro_batch_tokens {train.micro_batch_tokens} cannot hold a sequence of {longest} "
@@ -114,8 +123,35 @@ def _check_draft(
         _check_vocabulary(draft.vocab_size, target, arch)
     if isinstance(draft, ModelDraft):
         start = resolve_model(draft.model, settings.cache_dir)
-        read_architecture(start.folder)
         check_tokenizer(start, target, settings)
+        _check_model(train, start, read_architecture(start.folder)[0], target, arch)
+
+
+def _check_model(
+    train: TrainConfig,
+    start: ResolvedModel,
+    own: Architecture,
+    target: ResolvedModel,
+    arch: Architecture,
+) -> None:
+    """Check that a model has a row for every token and a position for every sequence."""
+    longest = min(train.data.max_tokens, arch.max_positions)
+    if own.max_positions < longest:
+        raise ConfigError(
+            f"draft {start.reference} has {own.max_positions} positions, but sequences of the data "
+            f"may have {longest} tokens: lower max_tokens to {own.max_positions}, or choose "
+            "another draft"
+        )
+    if own.vocab_size < arch.vocab_size:
+        from specdec_core.models.loading import load_tokenizer
+
+        # What a target has beyond its tokenizer is padding, which no text has.
+        num_ids = max(load_tokenizer(target.folder).get_vocab().values()) + 1
+        if own.vocab_size < min(num_ids, arch.vocab_size):
+            raise ConfigError(
+                f"draft {start.reference} embeds {own.vocab_size} token ids, but the tokenizer of "
+                f"target {target.reference} has {num_ids}: choose a draft with a row for each"
+            )
 
 
 def _check_vocabulary(size: int, target: ResolvedModel, arch: Architecture) -> None:
@@ -127,7 +163,7 @@ def _check_vocabulary(size: int, target: ResolvedModel, arch: Architecture) -> N
     frequent_vocabulary(torch.zeros(arch.vocab_size), size, target)
 
 
-def _check_evaluation(config: TrainingRunConfig, settings: Settings) -> None:
+def _check_evaluation(config: TrainingRunConfig, target: ResolvedModel, settings: Settings) -> None:
     kind = config.train.draft.kind
     form: DraftForm = kind if kind in ("eagle", "medusa") else "model"
     # Where trainings lie: the drafter's text names the folder.
@@ -135,4 +171,24 @@ def _check_evaluation(config: TrainingRunConfig, settings: Settings) -> None:
     methods = methods_of(form, folder, config.evaluation)
     for temperature in config.evaluation.temperatures:
         benchmark_of(config.evaluation, methods, temperature)
-    plain_grid(config.evaluation, settings)
+    _check_prompts(config.evaluation, plain_grid(config.evaluation, settings), target)
+
+
+def _check_prompts(config: DraftEvaluationConfig, grid: Grid, target: ResolvedModel) -> None:
+    """Check that the target has positions for every prompt that is decoded, and its output."""
+    from specdec_core.models.loading import load_tokenizer
+
+    most = read_architecture(target.folder)[0].max_positions
+    tokenizer = load_tokenizer(target.folder)
+    for cell, *_ in grid.rows:
+        workload = cell.workload
+        items = workload.suite.select(cell.requests[0].item_ids)
+        template = get_template(workload.suite.domain, workload.target.kind)
+        longest = max(map(len, render_prompts(items, template, tokenizer).ids))
+        if longest + config.max_new_tokens > most:
+            raise ConfigError(
+                f"the evaluation has prompts of {longest} tokens in {cell.label} and up to "
+                f"{config.max_new_tokens} new ones, more than the {most} positions of target "
+                f"{target.reference}: lower eval_max_new_tokens, name other eval_domains, or leave "
+                "the evaluation out"
+            )

@@ -43,7 +43,7 @@ Range = tuple[float, float]
 class TrainingSweep(Record):
     """What is varied, on logarithmic scales, and how often."""
 
-    learning_rates: Range = Field((1e-5, 1e-3), description="lowest and highest peak rate")
+    learning_rates: Range = Field((1e-5, 1e-2), description="lowest and highest peak rate")
     loss_weights: Range | None = Field(
         None, description="lowest and highest weight of the loss named last; None leaves it"
     )
@@ -53,8 +53,8 @@ class TrainingSweep(Record):
 
     @model_validator(mode="after")
     def _ranges_rise(self) -> TrainingSweep:
-        for name in ("learning_rates", "loss_weights"):
-            found = getattr(self, name)
+        ranges = {"sweep_rates": self.learning_rates, "sweep_weights": self.loss_weights}
+        for name, found in ranges.items():
             if found is not None and not 0.0 < found[0] < found[1]:
                 raise ValueError(f"{name} {found} is no range: give two rising numbers above 0")
         return self
@@ -184,7 +184,7 @@ def check_sweep(config: TrainConfig, sweep: TrainingSweep) -> None:
     if sweep.loss_weights is not None and _varied(config) is None:
         raise ConfigError(
             f"loss {losses_of(config)!r} is one loss, whose weight would only scale the gradient: "
-            "leave loss_weights out, or give a sum such as kl+0.1eal"
+            "leave sweep_weights out, or give a sum such as kl+0.1eal"
         )
     for rate, weight in zip(sweep.learning_rates, sweep.loss_weights or (1.0, 1.0), strict=True):
         try:

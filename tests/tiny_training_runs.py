@@ -26,7 +26,6 @@ def tiny_parameters(folder: Path) -> dict[str, Any]:
         "draft": "pruned:layers=0/2",
         "gamma": 3,
         "num_epochs": 2,
-        "second_epochs": 1,
         "learning_rate": 3e-3,
         "batch_size": 4,
         "micro_batch_tokens": 128,

@@ -1,14 +1,27 @@
 """The bases of validated records that cross a boundary."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Record(BaseModel):
     """A frozen pydantic model that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FiniteRecord(Record):
+    """A record of what somebody asks for: no number in it is infinite or none at all.
+
+    Stores hold it as JSON, which has no such numbers.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""Of random numbers; the largest integer that stores have a column for."""
 
 
 class DrafterOptions(Record):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import FiniteRecord, Seed
 from specdec_core.config.dtype import DTYPE_HELP
 
 HiddenDType = Literal["bfloat16", "float16", "float32"]
@@ -22,7 +22,7 @@ def _split(value: Any) -> Any:
 Layers = Annotated[tuple[int, ...], BeforeValidator(_split)]
 
 
-class DataConfig(Record):
+class DataConfig(FiniteRecord):
     """Prompts and how the frozen target answers them.
 
     Source: EAL (arXiv 2609.24150), data: responses of the frozen target, greedy, prompt and
@@ -60,7 +60,7 @@ class DataConfig(Record):
         le=1024,
         description="target logits stored per response token, a biased view; 0 none",
     )
-    seed: int = Field(0, ge=0, description="of the draw of prompts and of sampling")
+    seed: Seed = Field(0, description="of the draw of prompts and of sampling")
 
     @model_validator(mode="after")
     def _response_fits(self) -> DataConfig:
@@ -73,5 +73,9 @@ class DataConfig(Record):
             raise ValueError(
                 f"taps {'/'.join(map(str, self.taps))} are given, but hidden is "
                 f"{self.hidden!r}: say hidden=taps to store them"
+            )
+        if len(set(self.taps)) < len(self.taps):
+            raise ValueError(
+                f"taps {'/'.join(map(str, self.taps))} store a hidden state twice: name each once"
             )
         return self

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import FiniteRecord, Seed
 from specdec_core.config.benchmark import Topic
 from specdec_core.config.dtype import DTYPE_HELP
 from specdec_core.config.tree_options import split_list
@@ -14,7 +14,7 @@ from specdec_core.config.tree_options import split_list
 DraftedShape = Literal["chain", "tree"]
 
 
-class DraftEvaluationConfig(Record):
+class DraftEvaluationConfig(FiniteRecord):
     """What a trained draft is asked to do in the real decode loop.
 
     Source: EAL (arXiv 2609.24150), evaluation: MT-Bench, GSM8K, HumanEval, LongBench-Write and
@@ -47,7 +47,7 @@ class DraftEvaluationConfig(Record):
     num_items: int = Field(8, ge=1, description="prompts per domain")
     max_new_tokens: int = Field(128, ge=2, le=4096, description="longest output, tokens")
     repeats: int = Field(1, ge=1, le=100, description="timed passes per method, order alternating")
-    seed: int = Field(0, ge=0, description="of sampled outputs")
+    seed: Seed = Field(0, description="of sampled outputs")
     session: str = Field(
         "", description="name of the measurement; a new name measures again, the same one resumes"
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import FiniteRecord
 from specdec_core.errors import ConfigError
 
 LossName = Literal[
@@ -28,19 +28,27 @@ LossName = Literal[
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 # Names that papers give to sums whose weights they fix; with weights written out they are no names.
 PRESETS = {"kl+eal": "kl+0.1eal", "kl+tv": "kl+0.1window-tv", "lk": "lk-lambda"}
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    """Return the parts of a sum, the same for every order."""
+    return tuple(sorted(text.split("+")))
+
+
+_BY_PARTS = {_parts(name): sum_of for name, sum_of in PRESETS.items()}
 PHASES = "/"
 """Joins the losses of two phases, as in ``wtv/wtv+0.1grpo``."""
 _TERM = re.compile(r"(?P<weight>\d+(?:\.\d+)?|\.\d+)?\*?(?P<name>[a-z-]+)")
 
 
-class LossTerm(Record):
+class LossTerm(FiniteRecord):
     """One loss and its weight."""
 
     name: LossName
     weight: float = Field(1.0, gt=0.0, le=1000.0, description="factor of the loss in the sum")
 
 
-class LossOptions(Record):
+class LossOptions(FiniteRecord):
     """What losses share, whatever their sum.
 
     Source: EAL (arXiv 2609.24150): windows of 7 tokens. LK (hybrid) with eta 3; that each sequence
@@ -48,7 +56,13 @@ class LossOptions(Record):
     does not give them.
     """
 
-    gamma: int = Field(7, ge=1, le=64, description="window of eal, wtv, window-tv and grpo, tokens")
+    gamma: int = Field(
+        7,
+        ge=1,
+        le=64,
+        description="window of eal, wtv, window-tv, grpo and validation, tokens; that of medusa is "
+        "at most its heads",
+    )
     temperature: float = Field(
         1.0, gt=0.0, le=100.0, description="of both distributions in tv, window-tv, wtv and lk"
     )
@@ -133,12 +147,14 @@ class LossConfig(LossOptions):
 def parse_loss(text: str) -> tuple[LossTerm, ...]:
     """Return the terms written as ``kl+0.1eal``, ``wtv`` or a name of `PRESETS` such as ``kl+tv``.
 
+    They are in the order of `LOSSES`, whatever that of the text: a sum is one loss.
+
     Raises:
         ConfigError: for an unknown loss, one named twice, or a weight outside (0, 1000].
     """
     compact = text.replace(" ", "")
     terms: list[LossTerm] = []
-    for part in PRESETS.get(compact, compact).split("+"):
+    for part in _BY_PARTS.get(_parts(compact), compact).split("+"):
         match = _TERM.fullmatch(part)
         name = PRESETS.get(match["name"], match["name"]) if match else ""
         if match is None or name not in LOSSES:
@@ -155,15 +171,20 @@ def parse_loss(text: str) -> tuple[LossTerm, ...]:
         if any(term.name == name for term in terms):
             raise ConfigError(f"loss {name!r} is named twice in {text!r}: add its weights")
         terms.append(LossTerm.model_validate({"name": name, "weight": weight}))
-    return tuple(terms)
+    return _ordered(terms)
 
 
 def format_loss(terms: tuple[LossTerm, ...]) -> str:
-    """Return a short text that `parse_loss` reads back as `terms`."""
+    """Return a short text that `parse_loss` reads back, the same for every order of the terms."""
+    terms = _ordered(terms)
     text = "+".join(f"{_factor(t.weight)}{t.name}" if t.weight != 1.0 else t.name for t in terms)
-    if text in PRESETS:  # all weights are 1, which the name of the preset does not mean
+    if _parts(text) in _BY_PARTS:  # all weights are 1, which the name of the preset does not mean
         return "+".join(f"1{term.name}" for term in terms)
     return text
+
+
+def _ordered(terms: Iterable[LossTerm]) -> tuple[LossTerm, ...]:
+    return tuple(sorted(terms, key=lambda term: LOSSES.index(term.name)))
 
 
 def split_losses(text: str) -> tuple[str, str | None]:

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import FiniteRecord, Seed
 from specdec_core.config.draft_data import DataConfig, Layers
 from specdec_core.config.losses import LossConfig, LossOptions, format_loss, parse_loss
 from specdec_core.errors import ConfigError
@@ -29,7 +29,7 @@ def _number(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-class PrunedDraft(Record):
+class PrunedDraft(FiniteRecord):
     """A draft cut from the target: some of its blocks, its embedding and head.
 
     Its vocabulary may be narrowed to the ids that the training responses use most.
@@ -45,14 +45,14 @@ class PrunedDraft(Record):
     )
 
 
-class ModelDraft(Record):
+class ModelDraft(FiniteRecord):
     """A smaller causal language model with the target's vocabulary."""
 
     kind: Literal["model"] = "model"
     model: str = Field(min_length=1, description="model reference")
 
 
-class EagleDraft(Record):
+class EagleDraft(FiniteRecord):
     """A one-block head on the target's hidden states.
 
     Source: EAGLE (1: final features), EAGLE-3 (3: features of three depths, training-time test).
@@ -78,8 +78,24 @@ class EagleDraft(Record):
             )
         return self
 
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> EagleDraft:
+        other = 4 - self.version
+        for name in _OF_VERSION[other]:
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name}={value} was given, but version {self.version} has no use for it: "
+                    f"leave {name} out or use version={other}"
+                )
+        return self
 
-class MedusaDraft(Record):
+
+_OF_VERSION = {1: ("regression_weight", "feature_noise"), 3: ("num_steps",)}
+"""Options that one version of EAGLE alone reads."""
+
+
+class MedusaDraft(FiniteRecord):
     """Heads that predict further tokens from the target's last hidden state (Medusa-1)."""
 
     kind: Literal["medusa"] = "medusa"
@@ -91,6 +107,17 @@ DraftShape = Annotated[
     PrunedDraft | ModelDraft | EagleDraft | MedusaDraft, Field(discriminator="kind")
 ]
 _SHAPE: TypeAdapter[DraftShape] = TypeAdapter(DraftShape)
+
+
+def most_drafted(shape: DraftShape) -> int | None:
+    """Return the most tokens that a draft proposes in one path; None where nothing limits it.
+
+    Every head of Medusa names one token behind the newest one, the first head the next, so that
+    there is nothing behind the last. EAGLE and models go on from their own tokens.
+
+    Source: Medusa (Cai et al. 2024), section 2.1.
+    """
+    return shape.num_heads if isinstance(shape, MedusaDraft) else None
 
 
 def num_depths(shape: DraftShape) -> int:
@@ -154,7 +181,7 @@ class TrainConfig(LossOptions):
     max_failures: int = Field(
         2, ge=0, le=100, description="lost workers after which a training is given up"
     )
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
     @field_validator("loss", "second_loss")
     @classmethod
@@ -162,15 +189,23 @@ class TrainConfig(LossOptions):
         return format_loss(parse_loss(text)) if text is not None else None
 
     @property
+    def window(self) -> int:
+        """Window of losses, validation and evaluation, tokens: `gamma`, or all that is drafted."""
+        most = most_drafted(self.draft)
+        return self.gamma if most is None else min(self.gamma, most)
+
+    @property
     def loss_configs(self) -> tuple[LossConfig, ...]:
         """What the first phase minimises, and the second if there is one."""
         shared = {name: getattr(self, name) for name in LossOptions.model_fields}
+        shared["gamma"] = self.window
         texts = (self.loss, self.second_loss)
         return tuple(LossConfig(terms=parse_loss(t), **shared) for t in texts if t is not None)
 
     def content(self) -> dict[str, Any]:
         """Return what decides the result, for content keys; data have a key of their own."""
-        return self.model_dump(mode="json", exclude={"data", *_INCIDENTAL})
+        found = self.model_dump(mode="json", exclude={"data", *_INCIDENTAL})
+        return {**found, "gamma": self.window}
 
 
 def share_epochs(train: TrainConfig) -> TrainConfig:

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import FiniteRecord
 from specdec_core.config.build import build_config
 from specdec_core.config.draft_data import DataConfig
 from specdec_core.config.draft_evaluation import DraftEvaluationConfig
 from specdec_core.config.losses import (
-    READERS,
     LossOptions,
     canonical_losses,
     join_losses,
@@ -22,13 +21,8 @@ from specdec_core.config.losses import (
     split_losses,
     unread_options,
 )
-from specdec_core.config.training import (
-    TrainConfig,
-    format_draft,
-    num_depths,
-    parse_draft,
-    share_epochs,
-)
+from specdec_core.config.training import TrainConfig, parse_draft, share_epochs
+from specdec_core.config.training_given import check_given, check_taken_over
 from specdec_core.errors import ConfigError
 
 TrainingPreset = Literal["kl", "eal", "wtv", "wtv-grpo", "eal-grpo", "compare-losses"]
@@ -51,7 +45,7 @@ def _split_or_none(value: Any) -> Any:
     return None if value is None else _split(value)
 
 
-class TrainingRunConfig(Record):
+class TrainingRunConfig(FiniteRecord):
     """One training, its evaluation in the decode loop, and what it is exported as."""
 
     train: TrainConfig = Field(default_factory=TrainConfig)
@@ -65,12 +59,12 @@ class TrainingRunConfig(Record):
     )
     sweep_epochs: int | None = Field(None, ge=1, description="of each of them; default all")
     sweep_rates: Annotated[tuple[float, float], BeforeValidator(_split)] = Field(
-        (1e-5, 1e-3), description="lowest and highest peak rate tried"
+        (1e-5, 1e-2), description="lowest and highest peak rate tried"
     )
     sweep_weights: Annotated[tuple[float, float] | None, BeforeValidator(_split_or_none)] = Field(
         None,
-        description="lowest and highest weight tried of the loss named last in the last phase that "
-        "adds losses up; default as given",
+        description="lowest and highest weight tried of the last loss, as they are stored, in the "
+        "last phase that adds losses up; default as given",
     )
     evaluate: bool = Field(
         True, description="whether the draft decodes; without, it stays a candidate"
@@ -80,7 +74,7 @@ class TrainingRunConfig(Record):
     )
 
 
-class LossComparisonConfig(Record):
+class LossComparisonConfig(FiniteRecord):
     """The same draft trained under several losses, with several seeds.
 
     Source: EAL (arXiv 2609.24150), results: means over seeds, quartiles.
@@ -238,50 +232,25 @@ def training_config(
     unknown = sorted(chosen.keys() - FLAT.keys() - set(COMPARED))
     if unknown:
         raise ConfigError(f"parameter {unknown[0]!r} is unknown: `specdec train --help` lists all")
-    if "losses" in chosen and chosen.keys() & {"loss", "second_loss"}:
-        raise ConfigError("loss and losses are both given: give one, phases are joined by /")
-    unused = sorted(name for name in chosen.keys() - {"sweep_trials"} if name.startswith("sweep_"))
-    if unused and not chosen.get("sweep_trials"):
-        raise ConfigError(
-            f"{', '.join(unused)} given without sweep_trials, so that nothing would be sought: "
-            "give the number of sweep_trials, or leave the others out"
-        )
     defaults = dict(PRESETS[preset]) if preset is not None else {}  # type: ignore[index]  # checked
     if "losses" in chosen:
         defaults = {name: v for name, v in defaults.items() if name not in {"loss", "second_loss"}}
     elif chosen.keys() & {"loss", "second_loss"}:
         defaults = {name: v for name, v in defaults.items() if name not in {"second_loss"}}
     values = {**defaults, **chosen}
+    check_taken_over(chosen, values, preset)
     compared = {name: values.pop(name) for name in COMPARED if name in values}
     run = _nested(values)
     losses = tuple(map(canonical_losses, _split(compared.get("losses", losses_of(run.train)))))
-    _check_options(run.train, losses)
+    check_given(chosen, run, losses)
     if compared.keys() <= {"compare_start"} and not compared.get("compare_start"):
         return run
     if run.sweep_trials:
         raise ConfigError(
             "a comparison tries its learning_rates under every loss alike: leave sweep_trials out"
         )
-    return build_config(LossComparisonConfig, {"base": run, **compared, "losses": losses})
-
-
-def _check_options(train: TrainConfig, losses: tuple[str, ...]) -> None:
-    """Check that what is asked of losses has an effect.
-
-    Raises:
-        ConfigError: for an option that no loss reads, or that weighs depths where there is one.
-    """
-    for name in unread_options(train, frozenset().union(*map(loss_names, losses))):
-        raise ConfigError(
-            f"{name} {getattr(train, name)} is read by {', '.join(sorted(READERS[name]))} alone, "
-            f"not by {', '.join(losses)}: leave it out, or name such a loss"
-        )
-    if train.depth_decay != 1.0 and num_depths(train.draft) == 1:
-        raise ConfigError(
-            f"depth_decay {train.depth_decay} weighs draft depths, but a draft "
-            f"{format_draft(train.draft)!r} is trained at one: leave it out, or train medusa or "
-            "eagle:version=3"
-        )
+    seeds = {"seeds": (run.train.seed,)}  # the one that was given, where there are no several
+    return build_config(LossComparisonConfig, {"base": run, **seeds, **compared, "losses": losses})
 
 
 def _nested(values: Mapping[str, Any]) -> TrainingRunConfig:
@@ -295,5 +264,5 @@ def _nested(values: Mapping[str, Any]) -> TrainingRunConfig:
         place[field] = parse_draft(value) if is_draft_text else value
     run = build_config(TrainingRunConfig, {}, tree)
     following = {"target": run.train.data.target, "dtype": run.train.data.dtype}
-    evaluation = run.evaluation.model_copy(update={**following, "gamma": run.train.gamma})
+    evaluation = run.evaluation.model_copy(update={**following, "gamma": run.train.window})
     return run.model_copy(update={"train": share_epochs(run.train), "evaluation": evaluation})

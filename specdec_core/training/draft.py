@@ -53,8 +53,8 @@ class DraftOutput:
     """What a draft makes of a batch.
 
     Attributes:
-        passes: By draft depth; the last one stands for all deeper ones too. An independent draft
-            model has one.
+        passes: By draft depth; the last one stands for all deeper ones too, where there are any.
+            An independent draft model has one.
         auxiliary: Further losses by name, summed over positions, and the number of positions.
     """
 

@@ -88,7 +88,9 @@ class DraftModel:
         Padding is on the right, where no row of a sequence looks: it needs no mask, and without
         one attention computes its lower triangle only.
         """
-        output = self._model.model(input_ids=batch.input_ids, use_cache=False)
+        ids = batch.input_ids
+        known = ids.masked_fill(ids >= self._model.config.vocab_size, 0)  # as decoding runs it
+        output = self._model.model(input_ids=known, use_cache=False)
         return DraftOutput((DraftPass(output.last_hidden_state, self._make_head()),), {})
 
     def save(self, folder: Path) -> None:

@@ -35,11 +35,13 @@ class ReferenceDraft:
         forward: Its passes over a batch.
         taps: Hidden states of the target that it reads beside the head's input.
         exact_depths: Draft depths whose pass sees exactly what decoding does; None for all.
+        most_drafted: Most tokens of one path; None where nothing limits it.
     """
 
     forward: Callable[[TrainingBatch], DraftOutput]
     taps: tuple[int, ...]
     exact_depths: int | None
+    most_drafted: int | None = None
 
 
 def draft_form(folder: Path) -> DraftForm:
@@ -86,7 +88,8 @@ def load_reference(
     draft = load_draft(folder, dtype=torch.float32, device=place)
     if not isinstance(draft.module, EagleHead):
         medusa = MedusaModule(draft.module, draft.vocabulary)
-        return ReferenceDraft(medusa.forward, (), draft.module.spec.num_heads)
+        num = draft.module.spec.num_heads
+        return ReferenceDraft(medusa.forward, (), exact_depths=num, most_drafted=num)
     arch, config = read_architecture(target.folder)
     ends = load_ends(target.folder, dtype="float32", device=device)
     spec = draft.module.spec

@@ -3,7 +3,8 @@
 A window that starts at predicted position t stands for one proposal: its token j is predicted at
 position t + j by pass min(j, J - 1) of the draft's J passes. With acceptance a at each place the
 accepted length L_t has ``P(L_t >= k)`` equal to the product of the first k values of the window.
-An independent draft model has one pass for all depths, and windows are slices of one row.
+An independent draft model has one pass for all depths, and windows are slices of one row. No window
+may be longer than proposals are: Medusa's last head stands for no deeper one.
 
 Values and gradients are sums of products without divisions: exact where acceptance is 0.
 

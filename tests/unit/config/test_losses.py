@@ -11,6 +11,7 @@ from specdec_core.config.losses import (
     LossConfig,
     LossOptions,
     LossTerm,
+    canonical_losses,
     format_loss,
     loss_names,
     parse_loss,
@@ -79,4 +80,26 @@ names = st.lists(st.sampled_from(LOSSES), min_size=1, max_size=5, unique=True)
 def test_text_reads_back(names, data):
     drawn = [data.draw(st.one_of(st.just(1.0), st.just(0.1), weights)) for _ in names]
     terms = tuple(LossTerm(name=n, weight=w) for n, w in zip(names, drawn, strict=True))
-    assert parse_loss(format_loss(terms)) == terms
+    text = format_loss(terms)
+    assert set(parse_loss(text)) == set(terms)
+    assert format_loss(parse_loss(text)) == text
+    assert format_loss(terms[::-1]) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("kl+0.1eal", "kl+0.1eal"),
+        ("0.1eal+kl", "kl+0.1eal"),
+        ("0.1grpo+wtv", "wtv+0.1grpo"),
+        ("0.1grpo+0.1eal+kl", "kl+0.1eal+0.1grpo"),
+        # Weights of a paper's name count in either order, and weights of 1 are told from them.
+        ("eal+kl", "kl+0.1eal"),
+        ("tv+kl", "kl+0.1window-tv"),
+        ("1eal+1kl", "1kl+1eal"),
+        ("0.1grpo+wtv/kl", "wtv+0.1grpo/kl"),
+    ],
+)
+def test_a_sum_has_one_text_in_whatever_order_it_is_written(text, canonical):
+    assert canonical_losses(text) == canonical
+    assert canonical_losses(canonical) == canonical

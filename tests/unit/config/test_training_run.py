@@ -117,7 +117,7 @@ OPTIONS: dict[str, Any] = {
 
 def test_options_of_losses_reach_both_phases() -> None:
     assert OPTIONS.keys() == LossOptions.model_fields.keys()
-    given = {"loss": "lk", "second_loss": "lk+0.1grpo", "draft": "medusa"}
+    given = {"loss": "lk", "second_loss": "lk+0.1grpo", "draft": "medusa:num_heads=5"}
     first, second = run_of(**given, **OPTIONS).train.loss_configs
     assert [term.name for term in first.terms] == ["lk-lambda"]
     assert [term.name for term in second.terms] == ["lk-lambda", "grpo"]
@@ -184,6 +184,42 @@ def test_a_comparison_has_a_training_per_loss_seed_and_rate() -> None:
     assert [each.train.learning_rate for each in plain.variants()] == [5e-4]
 
 
+def test_a_comparison_of_one_seed_has_the_one_that_is_given() -> None:
+    found = compared(losses="kl,wtv", seed=5)
+    assert found.seeds == (5,)
+    assert [each.train.seed for each in found.variants()] == [5, 5]
+    assert run_of("kl", seed=2**31 - 1).train.seed == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("draft", "given", "window"),
+    [
+        ("medusa", {}, 4),
+        ("medusa:num_heads=1", {}, 1),
+        ("medusa:num_heads=3", {"gamma": 2}, 2),
+        ("medusa:num_heads=9", {}, 7),
+        ("eagle:version=3,num_steps=2", {}, 7),
+        ("pruned", {"gamma": 9}, 9),
+    ],
+)
+def test_windows_are_no_longer_than_a_draft_proposes(
+    draft: str, given: dict[str, Any], window: int
+) -> None:
+    losses = {"loss": "kl", "second_loss": "wtv+0.1grpo", "draft": draft}
+    run = run_of(**losses, **given)
+    assert run.evaluation.gamma == window
+    assert [each.gamma for each in run.train.loss_configs] == [window, window]
+    # Said or not, it is the same training.
+    assert run.train.content() == run_of(**losses, gamma=window).train.content()
+
+
+def test_the_rates_of_a_sweep_lie_around_those_that_are_usual() -> None:
+    low, high = run_of(sweep_trials=2).sweep_rates
+    for draft in ("pruned", "model:model=path:/somewhere"):
+        usual = run_of(draft=draft).train.learning_rate
+        assert low * 10 <= usual <= high / 10
+
+
 def test_a_loss_that_is_named_takes_the_place_of_both_phases_of_a_preset() -> None:
     assert losses_of(run_of("wtv-grpo", loss="kl").train) == "kl"
 
@@ -233,6 +269,56 @@ def test_losses_and_drafts_have_one_text() -> None:
         ("kl", {"draft": "eagle", "depth_decay": 0.5}, "a draft 'eagle' is trained at one"),
         # Nothing is said of the rate, which follows from the draft.
         ("kl", {"gamma": 0}, "^parameter train.gamma=0 is not valid: Input [a-z ]* equal to 1$"),
+        # What another parameter takes the place of.
+        ("compare-losses", {"loss": "kl"}, "loss is given, but preset compare-losses names losses"),
+        (
+            "compare-losses",
+            {"second_loss": "kl"},
+            "second_loss is given, but preset compare-losses",
+        ),
+        (None, {"losses": "kl", "second_loss": "kl"}, "second_loss and losses are both given"),
+        ("compare-losses", {"seed": 3}, "seed is given, but preset compare-losses names seeds"),
+        ("kl", {"seed": 3, "seeds": "0,1"}, "seed and seeds are both given: give one of them"),
+        (
+            "kl",
+            {"learning_rate": 1e-4, "learning_rates": "1e-4,1e-3"},
+            "learning_rate and learning_rates are both given",
+        ),
+        ("wtv", {"second_epochs": 2}, "second_epochs 2 is given, but wtv has no second phase"),
+        (None, {"losses": "kl,wtv", "second_epochs": 2}, "but kl, wtv has no second phase"),
+        (None, {"draft": "eagle:num_steps=3"}, "num_steps=3 was given, but version 1 has no use"),
+        (
+            None,
+            {"draft": "eagle:version=3,feature_noise=0"},
+            "feature_noise=0.0 was given, but version 3 has no use for it: .* version=1",
+        ),
+        (
+            None,
+            {"draft": "eagle:version=3,regression_weight=0.5"},
+            "regression_weight=0.5 was given, but version 3 has no use",
+        ),
+        # Four heads by default, each of one token.
+        (
+            None,
+            {"draft": "medusa", "gamma": 7},
+            "gamma 7 is given, but a draft 'medusa' proposes one",
+        ),
+        (
+            None,
+            {"draft": "medusa:num_heads=1", "gamma": 2},
+            "per head, at most 1: leave gamma out",
+        ),
+        # Numbers that a store cannot hold.
+        (None, {"draft": "eagle:regression_weight=inf"}, "should be a finite number"),
+        (None, {"draft": "eagle:feature_noise=nan"}, "should be a finite number"),
+        (None, {"weight_decay": float("inf")}, "should be a finite number"),
+        (None, {"clip_norm": float("inf")}, "should be a finite number"),
+        (None, {"seed": 2**31}, r"train\.seed=2147483648 is not valid"),
+        (None, {"data_seed": 2**31}, r"train\.data\.seed=2147483648 is not valid"),
+        (None, {"eval_seed": 2**31}, r"evaluation\.seed=2147483648 is not valid"),
+        (None, {"losses": "kl", "seeds": f"0,{2**31}"}, "seed=2147483648 is not valid"),
+        (None, {"hidden": "taps", "taps": "2/5/2"}, "taps 2/5/2 store a hidden state twice"),
+        (None, {"losses": "kl+0.1eal,0.1eal+kl"}, "give each once"),
         ("kl", {"sweep_rates": "1e-4,1e-3"}, "sweep_rates given without sweep_trials"),
         (
             "eal",

@@ -212,6 +212,31 @@ def test_learned_drafts_are_judged_at_the_depths_that_training_has_seen(
         assert all(not depth.is_checked for depth in cell.depths[1:]) or kind != "eagle"
 
 
+def test_nothing_is_expected_beyond_the_last_head(
+    models: Path, settings: Settings, store: Store, tmp_path: Path
+) -> None:
+    target = resolve_model(f"path:{models / 'target'}", settings.cache_dir)
+    head = tmp_path / "head"
+    write_draft(head, "medusa", load_target(target, dtype="float32", device="cpu"))  # of 4 heads
+    four, nine = (
+        evaluate(
+            models,
+            settings,
+            store,
+            head,
+            shapes=("chain",),
+            temperatures=(1.0,),
+            num_items=1,
+            gamma=gamma,
+        )
+        for gamma in (4, 9)
+    )
+    expected = cell_of(four, "chain", 1.0).expected_anywhere
+    assert expected is not None
+    assert expected > 0.0
+    assert cell_of(nine, "chain", 1.0).expected_anywhere == expected
+
+
 def test_other_templates_are_named_with_both_hashes(
     models: Path, settings: Settings, store: Store, tmp_path: Path
 ) -> None:

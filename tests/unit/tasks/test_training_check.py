@@ -26,7 +26,7 @@ from tests.tiny_training_runs import tiny_run
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a tiny target, its prompts, and a draft that names tokens otherwise."""
+    """Folder of a tiny target, its prompts, and models that cannot draft for it or be one."""
     root = tmp_path_factory.mktemp("models")
     tiny_run(root)
     shutil.copytree(root / "target", root / "swapped")
@@ -35,6 +35,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = content["model"]["vocab"]
     vocabulary["k"], vocabulary["q"] = vocabulary["q"], vocabulary["k"]
     file.write_text(json.dumps(content))
+    for name, changed in {
+        "few": {"vocab_size": 64},
+        "short": {"max_position_embeddings": 95},
+        "small": {"max_position_embeddings": 64},
+    }.items():
+        shutil.copytree(root / "target", root / name)
+        configuration = root / name / "config.json"
+        described = json.loads(configuration.read_text())
+        configuration.write_text(json.dumps({**described, **changed}))
     return root
 
 
@@ -56,6 +65,7 @@ def check(config: TrainingRunConfig, settings: Settings) -> None:
         ("model:model=path:{}/target", {"micro_batch_tokens": 96}),
         ("eagle:version=3,vocab_size=64", {"gamma": 12}),
         ("pruned:layers=0/2", {"preset": "wtv-grpo", "gamma": 6, "grpo_windows": 7}),
+        ("medusa:num_heads=2", {"gamma": None, "max_new_tokens": 2}),
         ("medusa", {"sweep_trials": 2, "sweep_rates": "0.001,1", "sweep_epochs": 2}),
         # Without an evaluation, what it would be made of does not count.
         ("eagle", {"evaluate": False, "eval_domains": ["nonsense"]}),
@@ -80,6 +90,14 @@ def test_a_run_that_can_work_passes_though_the_weights_are_no_weights(
         ("kl", {"draft": "eagle:version=3,vocab_size=99999"}, "a draft vocabulary of 99999 ids"),
         ("kl", {"draft": "model:model=path:/nowhere"}, "/nowhere has no config.json"),
         ("kl", {"draft": "model:model=path:{}/swapped"}, "swapped has another tokenizer than"),
+        ("kl", {"draft": "model:model=path:{}/few"}, "/few embeds 64 token ids, but the tokenizer"),
+        ("kl", {"draft": "model:model=path:{}/short"}, "95 positions, but .* may have 96 tokens"),
+        ("kl", {"target": "path:{}/small", "max_new_tokens": 64}, "64 leave no room for a prompt"),
+        (
+            "kl",
+            {"target": "path:{}/small", "draft": "pruned:layers=0", "eval_max_new_tokens": 40},
+            "up to 40 new ones, more than the 64 positions of target",
+        ),
         ("kl", {"num_validation": 14}, "num_validation 14 holds out all of 14 prompts"),
         ("kl", {"micro_batch_tokens": 95}, "micro_batch_tokens 95 cannot hold a sequence of 96"),
         ("kl", {"gamma": 13}, "gamma 13 tokens fits no response of at most max_new_tokens 12"),
@@ -95,8 +113,16 @@ def test_a_run_that_can_work_passes_though_the_weights_are_no_weights(
         ("kl", {"eval_domains": ["math@humaneval"]}, "has no questions of domain 'math'"),
         ("kl", {"eval_shapes": ["tree"], "eval_branching": [0]}, "branching"),
         ("kl", {"dtype": "float8"}, "dtype 'float8' is not supported"),
-        ("kl", {"sweep_trials": 2, "sweep_weights": "0.1,1"}, "'kl' is one loss, whose weight"),
-        ("kl", {"sweep_trials": 2, "sweep_rates": "0.1,0.01"}, "give two rising numbers above 0"),
+        (
+            "kl",
+            {"sweep_trials": 2, "sweep_weights": "0.1,1"},
+            "'kl' is one loss, .* leave sweep_weights out",
+        ),
+        (
+            "kl",
+            {"sweep_trials": 2, "sweep_rates": "0.1,0.01"},
+            "sweep_rates .* give two rising numbers above 0",
+        ),
         ("kl", {"sweep_trials": 2, "sweep_rates": "0.9,50"}, "learning_rate=50.0 is not valid"),
         ("eal", {"sweep_trials": 2, "sweep_weights": "1,5000"}, "has weight 5000: give one above"),
         (
@@ -109,8 +135,8 @@ def test_a_run_that_can_work_passes_though_the_weights_are_no_weights(
 def test_what_would_fail_late_is_refused(
     models: Path, settings: Settings, preset: str, changes: dict[str, Any], reason: str
 ) -> None:
-    if "draft" in changes:
-        changes = {**changes, "draft": changes["draft"].format(models)}
+    places = {name: changes[name].format(models) for name in {"draft", "target"} & changes.keys()}
+    changes = {**changes, **places}
     config = tiny_run(models, preset, **changes)
     with pytest.raises(ConfigError, match=reason):
         check(config, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_rows_and_head_are_those_of_the_library(tmp_path: Path) -> None:
     expected = draft.module(input_ids=batch.input_ids).logits
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
     assert draft.rows(batch) == (PassRows.of(one),)
+
+
+def test_tokens_without_a_row_are_read_as_token_0(tmp_path: Path) -> None:
+    draft, batch = tiny_draft(tmp_path), make_batch(make_samples(2), ["s000"])
+    size = draft.rows(batch)[0].vocab_size
+    assert size is not None
+    ids = batch.input_ids.clone()
+    ids[0, 1] = 0
+    expected = draft.forward(replace(batch, input_ids=ids)).passes[0].hidden
+    for beyond in (size, size + 7):
+        ids[0, 1] = beyond
+        found = draft.forward(replace(batch, input_ids=ids.clone())).passes[0].hidden
+        assert torch.equal(found, expected)
 
 
 def test_what_is_saved_our_own_loader_reads(checkpoint: Path, tmp_path: Path) -> None:

@@ -71,6 +71,23 @@ def test_heads_foresee_what_their_passes_cover(
     assert ("auxiliary/regression" in foreseen) == has_auxiliary
 
 
+def test_windows_of_heads_end_at_the_last_one(target: tuple[ResolvedModel, FrozenTarget]) -> None:
+    model, frozen = target
+    draft = new_trainable(MedusaDraft(num_heads=2), model)
+    samples = make_samples(5)
+    batch = make_batch(samples, sorted(samples))
+    hidden, _ = frozen.batch_states(batch.input_ids, batch.lengths, ())
+    batch = replace(batch, hidden=hidden)
+    config = TrainConfig(draft=MedusaDraft(num_heads=2), loss="wtv")
+    (goal,) = objectives_of(config, frozen.head)
+    sums, counts = goal.measure(draft.forward(batch), batch, None)
+    assert {name for name in sums if name.startswith("sampling/")} == {"sampling/0", "sampling/1"}
+    # Windows of 2 tokens in a response of n: n - 1, each behind a row that both heads read.
+    responses = [len(s.token_ids) - s.num_prompt for s in samples.values()]
+    assert min(s.num_prompt for s in samples.values()) >= 2
+    assert counts["windows"] == sum(n - 1 for n in responses)
+
+
 def test_options_of_the_training_are_those_of_its_losses() -> None:
     given: dict[str, Any] = {"gamma": 3, "temperature": 0.5, "grpo_windows": 4}
     config = TrainConfig(loss="lk", second_loss="wtv+0.1grpo", lk_scope="position", **given)
