@@ -138,7 +138,7 @@ def loss_markdown(report: LossReport) -> str:
         f"on the target's responses to {train.data.num_prompts} prompts (at most "
         f"{train.data.max_new_tokens} tokens, temperature {train.data.temperature:g}), with "
         f"AdamW at a peak rate of {rates}, batches of {train.batch_size} sequences, windows of "
-        f"{train.gamma} tokens, seeds {seeds}. Checkpoints are chosen by expected acceptance on "
+        f"{train.window} tokens, seeds {seeds}. Checkpoints are chosen by expected acceptance on "
         f"{train.num_validation} held-out prompts. Every draft then decodes "
         f"{evaluation.num_items} prompts per domain ({', '.join(evaluation.domains)}), at most "
         f"{evaluation.max_new_tokens} tokens each, under verification rules that keep the target's "

@@ -118,7 +118,10 @@ class _Work:
         """Do every training; failed ones become rows."""
         for loss in self.config.losses:
             rate = self._rate(loss)
-            for seed in self.config.seeds if rate is not None else ():
+            if rate is None:
+                self._leave_out(loss)
+                continue
+            for seed in self.config.seeds:
                 self._train(loss, seed, rate)
 
     def _trained(self, config: TrainingRunConfig) -> TrainingReport:
@@ -168,7 +171,18 @@ class _Work:
                 expected_length=outcome.best.acceptance(outcome.criterion).length,
             )
 
-    def _train(self, loss: str, seed: int, rate: float | None) -> None:
+    def _leave_out(self, loss: str) -> None:
+        """Keep the last rate tried as a failed training."""
+        last = self.rates[-1]
+        failed = LossTraining(
+            loss=loss,
+            seed=self.config.seeds[0],
+            learning_rate=last.learning_rate,
+            error=f"no learning rate could be used; the last one: {last.error}",
+        )
+        self.trainings.append(failed)
+
+    def _train(self, loss: str, seed: int, rate: float) -> None:
         variant = self.config.variant(loss, seed, rate)
         named: dict[str, Any] = {
             "loss": loss,
