@@ -13,7 +13,7 @@ from db.training import DraftCheckpoint
 from specdec_core.config.settings import Settings
 from specdec_core.drafts.provenance_file import read_provenance
 from specdec_core.drafts.specs import Provenance
-from specdec_core.errors import ConfigError
+from specdec_core.errors import ConfigError, ExportError, StoreError
 from specdec_core.export.card import CardFigure
 from tasks.draft_report import DraftCell, DraftEvaluation
 from tasks.run_files import make_folder
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from specdec_core.models.reference import ResolvedModel
 
 logger = logging.getLogger(__name__)
+
+ASSISTANT_FOLDER = "transformers"
+"""Where the assistant model is below the folder of an export."""
 
 
 def export_draft(
@@ -81,7 +84,20 @@ def export_draft(
         return ()
     if checkpoint.draft_kind == "eagle":
         return _write_eagle(checkpoint, target, folder, told, log)
-    return (_write_assistant(checkpoint, target, folder / "transformers", told, settings, log),)
+    return (_write_assistant(checkpoint, target, folder / ASSISTANT_FOLDER, told, settings, log),)
+
+
+def is_whole(folder: Path) -> bool:
+    """True if an export's files are there, and those with the hashes in its manifest."""
+    from specdec_core.export.assistant import verify_assistant
+    from specdec_core.export.eagle_layouts import verify_eagle
+
+    verify = verify_assistant if folder.name == ASSISTANT_FOLDER else verify_eagle
+    try:
+        verify(folder)
+    except ExportError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +185,7 @@ def _written_into(folder: Path) -> Iterator[None]:
     make_folder(folder)
     try:
         yield
-    except OSError as error:
+    except (OSError, StoreError) as error:
         raise ConfigError(
             f"the export cannot be written into {folder} ({error}): name a folder that you may "
             "write to, with room for it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from specdec_core.errors import ConfigError, ExportError, SearchCancelledError
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_data import DataProgress
+from tasks.draft_exports import is_whole
 from tasks.draft_records import (
     checkpoint_of,
     drop_changed_draft,
@@ -73,12 +75,13 @@ class Pipeline:
         with self._timed("training"):
             training, checkpoint = self._train(folder, manifest)
         evaluation: DraftEvaluation | None = None
-        if self.config.evaluate:
-            with self._timed("evaluation"):
-                checkpoint, evaluation = self._evaluate(checkpoint)
-        if self.config.export:
-            with self._timed("export"):
-                checkpoint = self._export(checkpoint)
+        with self._alone_with(checkpoint) as checkpoint:
+            if self.config.evaluate:
+                with self._timed("evaluation"):
+                    checkpoint, evaluation = self._evaluate(checkpoint)
+            if self.config.export:
+                with self._timed("export"):
+                    checkpoint = self._export(checkpoint)
         outcome = TrainingOutcome.model_validate(training.outcome)
         return TrainingReport(
             run_id=self.run.id,
@@ -221,6 +224,15 @@ class Pipeline:
         parent = parent_of(self.setup.store, train)
         return done, self.setup.store.checkpoints.register(checkpoint_of(done, outcome, parent))
 
+    @contextlib.contextmanager
+    def _alone_with(self, checkpoint: DraftCheckpoint) -> Iterator[DraftCheckpoint]:
+        """Wait until no other process evaluates or exports a draft; yield it as it is then."""
+        name, store, setup = checkpoint.content_hash, self.setup.store, self.setup
+        lock = setup.settings.home_dir / "drafts" / f".{name[:_KEY_CHARACTERS]}.lock"
+        text = f"another process evaluates or exports draft {name[:12]}: waiting for it"
+        with patient_lock(lock, setup.should_stop, lambda: setup.log(text)):
+            yield store.checkpoints.find(name) or checkpoint
+
     def _evaluate(self, checkpoint: DraftCheckpoint) -> tuple[DraftCheckpoint, DraftEvaluation]:
         key = evaluation_key(self.config.evaluation, checkpoint.content_hash, self.setup.settings)
         if checkpoint.evaluation_key == key:
@@ -254,9 +266,13 @@ class Pipeline:
         folder = self.setup.settings.home_dir / "drafts" / checkpoint.content_hash[:_KEY_CHARACTERS]
         known = [each for each in checkpoint.exports if Path(each).is_dir()]
         own = [each for each in checkpoint.exports if Path(each).is_relative_to(folder)]
-        if own and set(own) <= set(known):
+        damaged = [each for each in own if not is_whole(Path(each))]
+        if own and not damaged:
             self._skip("export", ", ".join(own))
             return checkpoint
+        for place in damaged:
+            self.setup.log(f"export {place} is not what was written: it is written again")
+            shutil.rmtree(place, ignore_errors=True)
         evaluation = stored_evaluation(self.setup.store, checkpoint)
         try:
             written = self.stages.export(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from db.store import Store
 from specdec_core.config.settings import Settings
@@ -273,6 +274,36 @@ def test_a_failing_export_costs_no_training(models: Path, settings: Settings, st
     again = run(tiny_run(models), settings, store)
     assert again.skipped == ("data", "training", "evaluation")
     assert (again.notes, len(again.checkpoint.exports)) == ((), 1)
+
+
+def test_a_damaged_export_is_written_again(models: Path, settings: Settings, store: Store) -> None:
+    first = run(tiny_run(models), settings, store)
+    (place,) = map(Path, first.checkpoint.exports)
+    weights = place / "model.safetensors"
+    whole = weights.read_bytes()
+    for damage in (weights.unlink, lambda: weights.write_bytes(whole[:-4] + bytes(4))):
+        damage()
+        lines: list[str] = []
+        again = run(tiny_run(models), settings, store, log=lines.append)
+        assert again.checkpoint.exports == first.checkpoint.exports
+        assert f"export {place} is not what was written: it is written again" in lines
+        assert weights.read_bytes() == whole
+
+
+def test_whoever_evaluates_a_draft_has_it_alone(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    first = run(tiny_run(models, evaluate=False, export=False), settings, store)
+    name = first.checkpoint.content_hash
+    lines: list[str] = []
+    with FileLock(settings.home_dir / "drafts" / f".{name[:16]}.lock"):
+
+        def stop() -> bool:
+            return any("another process evaluates" in line for line in lines)
+
+        with pytest.raises(SearchCancelledError, match="another process does the same"):
+            run(tiny_run(models), settings, store, log=lines.append, should_stop=stop)
+    assert run(tiny_run(models), settings, store).state == "validated"
 
 
 def test_failed_cells_make_no_validated_draft_and_are_tried_again(
