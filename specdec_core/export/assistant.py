@@ -87,7 +87,8 @@ def export_assistant(
         training_key: Content key of that training.
 
     Raises:
-        ConfigError: if `folder` exists, or the draft has another tokenizer than the target.
+        ConfigError: if `folder` exists, or the draft has another tokenizer than the target or a
+            head with more or fewer rows.
         ExportError: if what was written computes something else.
     """
     if folder.exists():
@@ -95,7 +96,13 @@ def export_assistant(
     names = (target.reference, draft.reference)
     check_same_tokenizer(load_tokenizer(target.folder), load_tokenizer(draft.folder), names=names)
     origin = provenance or read_provenance(draft.folder) or Provenance()
-    vocab_size = read_architecture(draft.folder)[0].vocab_size
+    vocab_size, wanted = (read_architecture(m.folder)[0].vocab_size for m in (draft, target))
+    if vocab_size != wanted:
+        raise ConfigError(
+            f"{draft.reference} has {vocab_size} rows in its head and {target.reference} {wanted}: "
+            "`transformers` takes that for other tokenizers, so the draft serves here, but not as "
+            "an assistant model there; pad the head of the smaller one"
+        )
     narrowed = read_vocabulary(draft.folder, vocab_size)
     facts = DraftFacts(
         vocab_size=vocab_size,

@@ -193,3 +193,21 @@ def test_another_tokenizer_and_a_folder_that_exists_are_refused(tmp_path: Path) 
     with pytest.raises(ConfigError, match="has another tokenizer"):
         export_assistant(swapped, target, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_head_with_other_rows_is_refused_which_the_library_takes_for_another_tokenizer(
+    tmp_path: Path,
+) -> None:
+    target, draft = made(tmp_path, vocab_size=None)
+    model = AutoModelForCausalLM.from_pretrained(draft.folder)
+    model.resize_token_embeddings(320)  # padded, as some checkpoints are
+    shutil.copytree(draft.folder, tmp_path / "padded")
+    model.save_pretrained(tmp_path / "padded")
+    padded = resolve_model(f"path:{tmp_path / 'padded'}", tmp_path / "cache")
+    with pytest.raises(ConfigError, match=r"has 320 rows in its head and path:.*target 257"):
+        export_assistant(padded, target, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    whole = AutoModelForCausalLM.from_pretrained(target.folder)
+    prompt = {"input_ids": torch.tensor([PROMPT]), "pad_token_id": 0, "max_new_tokens": 8}
+    with pytest.raises(ValueError, match="tokenizer"):
+        whole.generate(**prompt, assistant_model=model)
