@@ -101,7 +101,7 @@ def export_assistant(
         raise ConfigError(
             f"{draft.reference} has {vocab_size} rows in its head and {target.reference} {wanted}: "
             "`transformers` takes that for other tokenizers, so the draft serves here, but not as "
-            "an assistant model there; pad the head of the smaller one"
+            "an assistant model there"
         )
     narrowed = read_vocabulary(draft.folder, vocab_size)
     facts = DraftFacts(

@@ -155,7 +155,7 @@ def test_states_that_were_read_do_not_count_as_memory_of_the_training(tmp_path):
 
 def test_states_that_their_type_cannot_hold_are_refused_at_once(tmp_path):
     states = torch.full((5, 1, HIDDEN), 1e5)  # float16 ends at 65,504
-    with pytest.raises(DataError, match=r"sample 'a' are not finite in torch.float16: say hidden"):
+    with pytest.raises(DataError, match=r"'a' are larger than torch.float16 can hold: say hidden"):
         write(tmp_path, [stored("a", 5, (2, 5), states=states)], hidden_dtype="float16")
     write(tmp_path / "b", [stored("a", 5, (2, 5), states=states)], hidden_dtype="bfloat16")
 
