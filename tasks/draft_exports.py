@@ -95,7 +95,7 @@ def is_whole(folder: Path) -> bool:
     verify = verify_assistant if folder.name == ASSISTANT_FOLDER else verify_eagle
     try:
         verify(folder)
-    except ExportError:
+    except (ExportError, OSError):
         return False
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -65,7 +66,7 @@ class MetricsFile:
             StoreError: if something of that is missing or damaged; a last line that was cut off
                 by a kill is not.
         """
-        found = [event for event in self._events() if event.step <= num_steps]
+        found = list(takewhile(lambda event: event.step <= num_steps, self._events()))
         steps = [event.step for event in found if event.kind == "step"]
         if steps != list(range(1, num_steps + 1)) or not found or found[0].kind != "validation":
             raise self._damaged(f"steps 1 to {num_steps} are not all in it")

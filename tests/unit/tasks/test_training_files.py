@@ -112,3 +112,13 @@ def test_what_was_measured_before_a_resume_must_all_be_there(
     path.write_text("".join(f"{one}\n" for one in text), errors="surrogateescape")
     with pytest.raises(StoreError, match=rf"{why}.*put it back, or 'rm -r {tmp_path}'"):
         MetricsFile(path).truncate(2)
+
+
+def test_damage_behind_a_resumed_step_is_dropped_with_what_is_done_again(tmp_path: Path) -> None:
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    for event in (validation(0), step(1), step(2)):
+        metrics.append(event)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("\0\0\0\n")
+    metrics.truncate(1)
+    assert metrics.read() == [validation(0), step(1)]
