@@ -172,13 +172,12 @@ class _Work:
             )
 
     def _leave_out(self, loss: str) -> None:
-        """Keep the last rate tried as a failed training."""
-        last = self.rates[-1]
+        """Keep the last rate tried as a failed training; why it failed is told with the rates."""
         failed = LossTraining(
             loss=loss,
             seed=self.config.seeds[0],
-            learning_rate=last.learning_rate,
-            error=f"no learning rate could be used; the last one: {last.error}",
+            learning_rate=self.config.learning_rates[-1],
+            error="no learning rate could be used",
         )
         self.trainings.append(failed)
 

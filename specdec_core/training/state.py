@@ -62,7 +62,7 @@ def load_moments(
     for name, state in moments.items():
         parameter = parameters[name]
         optimizer.state[parameter] = {
-            key: (value if value.ndim == 0 else _like(parameter, value)).clone()
+            key: (value if key == "step" else _like(parameter, value)).clone()
             for key, value in state.items()
         }
 

@@ -182,7 +182,7 @@ def test_a_loss_that_is_not_finite_is_a_row_with_its_reason(
     # A loss without a usable rate is a row too, and what is compared is not what was asked for.
     assert [(each.loss, each.error) for each in report.trainings] == [
         ("kl", None),
-        ("ce", "no learning rate could be used; the last one: loss is nan at step 1, samples s1"),
+        ("ce", "no learning rate could be used"),
     ]
     assert not report.is_good
     plain = compare(models, settings, store, train=train, losses=["kl", "ce"])
