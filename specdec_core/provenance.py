@@ -42,7 +42,7 @@ _RESULT_CODE = (
     "summary.py",
 )
 # The same for what a training makes of its data.
-_TRAINING_CODE = ("config/losses.py", "drafts", "training")
+_TRAINING_CODE = ("config/losses.py", "config/training.py", "drafts", "training")
 # The same for the tokens and hidden states that it is given; drafters take no part in them.
 _DATA_CODE = (
     "config/sampling.py",

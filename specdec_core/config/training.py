@@ -204,7 +204,8 @@ class TrainConfig(LossOptions):
 
     def content(self) -> dict[str, Any]:
         """Return what decides the result, for content keys; data have a key of their own."""
-        found = self.model_dump(mode="json", exclude={"data", *_INCIDENTAL})
+        unread = {"second_epochs"} if self.second_loss is None else set()
+        found = self.model_dump(mode="json", exclude={"data", *_INCIDENTAL, *unread})
         return {**found, "gamma": self.window}
 
 

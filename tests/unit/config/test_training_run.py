@@ -166,6 +166,9 @@ def test_a_comparison_shares_epochs_where_a_loss_has_two_phases() -> None:
     assert by_loss["kl"].content() == alone.content()
     given = compared("compare-losses", num_epochs=3, second_epochs=2)
     assert {each.train.second_epochs for each in given.variants()} == {2}
+    for train in (each.train for each in given.variants() if each.train.seed == 2):
+        is_same = train.content() == by_loss[losses_of(train)].content()
+        assert is_same == (train.second_loss is None)
 
 
 def test_a_comparison_has_a_training_per_loss_seed_and_rate() -> None:
