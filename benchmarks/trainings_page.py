@@ -159,6 +159,8 @@ def _rates(trials: Iterable[Mapping[str, Any]]) -> str:
     for trial in trials:
         length = trial["expected_length"]
         text = "failed" if length is None else f"{length:.3f}"
+        if trial.get("best_step") == 0:
+            text += " (start)"
         shown = f"**{text}**" if trial["is_chosen"] else text
         tried.setdefault(trial["loss"], {})[trial["learning_rate"]] = shown
     rates = sorted({rate for found in tried.values() for rate in found})

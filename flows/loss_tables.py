@@ -59,11 +59,12 @@ def rate_table(report: LossReport) -> TableView:
             each.loss,
             f"{each.learning_rate:.3g}",
             number(each.expected_length),
+            ABSENT if each.best_step is None else step_text(each.best_step),
             "yes" if each.is_chosen else each.error or "",
         )
         for each in report.rates
     )
-    columns = ("loss", "learning rate", "expected acceptance length", "chosen")
+    columns = ("loss", "learning rate", "expected acceptance length", "step", "chosen")
     return TableView("Learning rates, first seed", columns, rows)
 
 

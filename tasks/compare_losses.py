@@ -104,14 +104,22 @@ class _Work:
     rates: list[RateTrial] = field(default_factory=list)
     trainings: list[LossTraining] = field(default_factory=list)
     evaluations: dict[tuple[str, int], DraftEvaluation] = field(default_factory=dict)
+    start_error: str | None = None
 
     def decode_with_start(self, data_folder: Path) -> None:
         """Evaluate the draft before training as trained ones are; a head's is of the first seed."""
         variant = self.config.variant(self.config.losses[0], self.config.seeds[0])
         setup = self.setup
-        folder = start_draft(variant.train, setup.settings, data_folder, setup.log)
-        setup.log(f"decoding with the draft before training, {folder}")
-        found = self.stages.evaluate(variant.evaluation, setup, folder)
+        try:
+            folder = start_draft(variant.train, setup.settings, data_folder, setup.log)
+            setup.log(f"decoding with the draft before training, {folder}")
+            found = self.stages.evaluate(variant.evaluation, setup, folder)
+        except _ENDS_ALL:
+            raise
+        except SpecDecError as error:
+            self.start_error = str(error)
+            setup.log(f"{START}: failed and left out ({error})")
+            return
         self.evaluations[START, variant.train.seed] = found
 
     def train_all(self) -> None:
@@ -169,6 +177,7 @@ class _Work:
                 learning_rate=rate,
                 criterion=outcome.criterion,
                 expected_length=outcome.best.acceptance(outcome.criterion).length,
+                best_step=outcome.best.step,
             )
 
     def _leave_out(self, loss: str) -> None:
@@ -232,6 +241,8 @@ class _Work:
         return report.model_copy(update={"headline": _headline(report)})
 
     def _notes(self) -> Iterator[str]:
+        if self.start_error is not None:
+            yield f"{START}: {self.start_error}"
         for (loss, _), found in self.evaluations.items():
             if loss == START and found.failures:
                 yield f"{START}: accepts otherwise in decoding than expected: {found.failures[0]}"

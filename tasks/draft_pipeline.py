@@ -19,6 +19,7 @@ from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_data import DataProgress
 from tasks.draft_exports import is_whole
 from tasks.draft_records import (
+    alone_with,
     checkpoint_of,
     drop_changed_draft,
     holds_draft,
@@ -75,7 +76,10 @@ class Pipeline:
         with self._timed("training"):
             training, checkpoint = self._train(folder, manifest)
         evaluation: DraftEvaluation | None = None
-        with self._alone_with(checkpoint) as checkpoint:
+        setup = self.setup
+        with alone_with(
+            setup.store, checkpoint.content_hash, setup.settings, setup.should_stop, setup.log
+        ) as checkpoint:
             if self.config.evaluate:
                 with self._timed("evaluation"):
                     checkpoint, evaluation = self._evaluate(checkpoint)
@@ -223,15 +227,6 @@ class Pipeline:
         self.setup.store.trainings.put(done)
         parent = parent_of(self.setup.store, train)
         return done, self.setup.store.checkpoints.register(checkpoint_of(done, outcome, parent))
-
-    @contextlib.contextmanager
-    def _alone_with(self, checkpoint: DraftCheckpoint) -> Iterator[DraftCheckpoint]:
-        """Wait until no other process evaluates or exports a draft; yield it as it is then."""
-        name, store, setup = checkpoint.content_hash, self.setup.store, self.setup
-        lock = setup.settings.home_dir / "drafts" / f".{name[:_KEY_CHARACTERS]}.lock"
-        text = f"another process evaluates or exports draft {name[:12]}: waiting for it"
-        with patient_lock(lock, setup.should_stop, lambda: setup.log(text)):
-            yield store.checkpoints.find(name) or checkpoint
 
     def _evaluate(self, checkpoint: DraftCheckpoint) -> tuple[DraftCheckpoint, DraftEvaluation]:
         key = evaluation_key(self.config.evaluation, checkpoint.content_hash, self.setup.settings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from db.store import Store
 from db.training import DraftCheckpoint, TrainingRecord
+from specdec_core.config.settings import Settings
 from specdec_core.config.training import ModelDraft, TrainConfig, format_draft
 from specdec_core.config.training_run import losses_of
 from specdec_core.errors import ConfigError
@@ -14,7 +17,7 @@ from specdec_core.models.reference import ModelRef
 from specdec_core.training.manifest import DataManifest
 from specdec_core.training.outcome import TrainingOutcome
 from tasks.draft_report import DraftEvaluation
-from tasks.runtime import LogLine
+from tasks.runtime import LogLine, patient_lock
 from tasks.training_keys import folder_hash
 
 
@@ -101,6 +104,34 @@ def drop_changed_draft(
         aside = folder.with_name(f"{folder.name}-changed-{time.time_ns()}")
         folder.replace(aside)
         log(f"it is {aside} now: the draft is trained again")
+
+
+@contextlib.contextmanager
+def alone_with(
+    store: Store,
+    content_hash: str,
+    settings: Settings,
+    should_stop: Callable[[], bool],
+    log: LogLine,
+) -> Iterator[DraftCheckpoint]:
+    """Wait until no other process evaluates or exports a draft; yield it as it is stored then.
+
+    Args:
+        store: Where it is registered.
+        content_hash: Of its files.
+        settings: Where drafts are exported to.
+        should_stop: Asked while waiting.
+        log: Takes lines for the user.
+
+    Raises:
+        SearchCancelledError: if told to stop while waiting.
+    """
+    lock = settings.home_dir / "drafts" / f".{content_hash[:16]}.lock"
+    text = f"another process evaluates or exports draft {content_hash[:12]}: waiting for it"
+    with patient_lock(lock, should_stop, lambda: log(text)):
+        found = store.checkpoints.find(content_hash)
+        assert found is not None  # rows of checkpoints are never deleted
+        yield found
 
 
 def stored_evaluation(store: Store, checkpoint: DraftCheckpoint) -> DraftEvaluation | None:

@@ -30,6 +30,9 @@ class RateTrial(Record):
     expected_length: float | None = Field(
         None, description="best expected acceptance length on validation data; None if it failed"
     )
+    best_step: int | None = Field(
+        None, description="where that was, 0 before training; None if it failed or is not known"
+    )
     is_chosen: bool = False
     error: str | None = None
 

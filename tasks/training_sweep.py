@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from pydantic import Field, model_validator
 
-from specdec_core.config.base import Record
+from specdec_core.config.base import Record, Seed
 from specdec_core.config.build import build_config
 from specdec_core.config.losses import format_loss, parse_loss, split_losses
 from specdec_core.config.settings import Settings
@@ -43,13 +43,13 @@ Range = tuple[float, float]
 class TrainingSweep(Record):
     """What is varied, on logarithmic scales, and how often."""
 
-    learning_rates: Range = Field((1e-5, 1e-2), description="lowest and highest peak rate")
+    learning_rates: Range = Field(description="lowest and highest peak rate")
     loss_weights: Range | None = Field(
         None, description="lowest and highest weight of the loss named last; None leaves it"
     )
-    num_trials: int = Field(8, ge=1, le=1000)
+    num_trials: int = Field(ge=1, le=1000)
     num_epochs: int | None = Field(None, ge=1, description="of each trial; None for all")
-    seed: int = Field(0, ge=0, description="of the sampler")
+    seed: Seed = Field(0, description="of the sampler")
 
     @model_validator(mode="after")
     def _ranges_rise(self) -> TrainingSweep:

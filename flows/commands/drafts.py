@@ -54,16 +54,17 @@ def show_draft(args: Namespace) -> int:
 def export_draft(args: Namespace) -> int:
     """Write a checkpoint in every layout of its kind, and note where."""
     from tasks.draft_exports import export_draft as write_layouts  # loads torch
-    from tasks.draft_records import stored_evaluation
+    from tasks.draft_records import alone_with, stored_evaluation
 
     settings = Settings()
     folder = path_of(args.to, "--to").absolute()
     with _open_store() as store:
-        found = _stored(store, args.id)
-        folders = write_layouts(found, stored_evaluation(store, found), folder, settings, note)
-        written = [str(each) for each in folders]
-        known = dict.fromkeys((*found.exports, *written))
-        store.checkpoints.note_exports(found.content_hash, list(known))
+        content_hash = _stored(store, args.id).content_hash
+        with alone_with(store, content_hash, settings, lambda: False, note) as found:
+            folders = write_layouts(found, stored_evaluation(store, found), folder, settings, note)
+            written = [str(each) for each in folders]
+            known = dict.fromkeys((*found.exports, *written))
+            store.checkpoints.note_exports(found.content_hash, list(known))
     emit(args, {"id": args.id, "folders": written}, lambda: Text("\n".join(written)))
     return 0
 

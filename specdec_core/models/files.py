@@ -96,9 +96,12 @@ def write_whole(path: Path, text: str) -> None:
         StoreError: if it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+    try:
+        with writing(path):
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -112,8 +115,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise StoreError(
-            f"{path} cannot be written ({error}): free space, or see that you may write there; the "
-            "same command continues"
+            f"{path} cannot be written ({error}): free space, or see that you may write there, and "
+            "run the same command again"
         ) from error
 
 

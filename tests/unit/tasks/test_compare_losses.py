@@ -157,6 +157,26 @@ def test_a_start_that_decodes_otherwise_than_expected_is_a_note(
     assert report.is_good
 
 
+def test_a_start_that_cannot_decode_costs_no_training(
+    models: Path, settings: Settings, store: Store
+) -> None:
+    def decode(config: Any, setup: Any, folder: Path) -> Any:
+        if "starts" in folder.parts:
+            raise ConfigError("its files are damaged")
+        return evaluate_draft(config, setup, folder)
+
+    asked: dict[str, Any] = {"losses": ["kl"], "compare_start": True, "evaluate": True}
+    report = compare(models, settings, store, decode=decode, eval_temperatures=[0.0], **asked)
+    assert [cell.loss for cell in report.cells] == ["kl"]
+    assert report.notes[0] == "start: its files are damaged"
+
+    def full(*_given: Any) -> Any:
+        raise StoreError("the disk is full")
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        compare(models, settings, store, decode=full, **asked, seeds=[1])
+
+
 def test_a_start_that_shall_not_decode_cannot_be_compared(models: Path) -> None:
     given = tiny_parameters(models)
     with pytest.raises(ConfigError, match=r"compare_start decodes .* but evaluate is off"):

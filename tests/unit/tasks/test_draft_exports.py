@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from db.cells import CellFigures
 from db.schemas import Interval
@@ -163,6 +166,35 @@ def test_the_command_exports_with_the_stored_evaluation_and_notes_where(
     noted = store.checkpoints.find(one.content_hash)
     assert noted is not None
     assert noted.exports == (str(written),)
+
+
+def test_the_command_waits_for_another_export_and_keeps_what_that_noted(
+    store: Store,
+    settings: Settings,
+    target: ResolvedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPECDEC_HOME", str(settings.home_dir))
+    monkeypatch.setenv("SPECDEC_CACHE", str(settings.cache_dir))
+    prune_target(target, PrunedDraft(num_layers=2), tmp_path / "draft")
+    one = checkpoint(store, target, tmp_path / "draft", "pruned")
+    judge(store, one, evaluation(target, is_agreed=True))
+    words = ["drafts", "export", str(one.id), "--to", str(tmp_path / "out")]
+    (settings.home_dir / "drafts").mkdir(parents=True)
+    with ThreadPoolExecutor(1) as threads:
+        with FileLock(settings.home_dir / "drafts" / f".{one.content_hash[:16]}.lock"):
+            waiting = threads.submit(execute, words)
+            said = ""
+            while "another process evaluates or exports" not in said and not waiting.done():
+                said += capsys.readouterr().err
+                time.sleep(0.05)
+            store.checkpoints.note_exports(one.content_hash, ["/elsewhere/transformers"])
+        assert waiting.result() == 0
+    noted = store.checkpoints.find(one.content_hash)
+    assert noted is not None
+    assert noted.exports == ("/elsewhere/transformers", str(tmp_path / "out" / "transformers"))
 
 
 @pytest.mark.parametrize(

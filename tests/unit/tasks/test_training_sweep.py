@@ -82,7 +82,7 @@ def test_another_process_with_the_same_sweep_is_waited_for(home: Path) -> None:
 
     outcome = sweep_training(
         train_config(),
-        TrainingSweep(num_trials=1, num_epochs=1),
+        SWEEP.model_copy(update={"loss_weights": None, "num_trials": 1}),
         settings_of(home),
         home / "data",
         home / "sweep",
@@ -131,4 +131,4 @@ def test_the_weight_of_the_first_phase_is_varied_where_the_second_has_one_loss(h
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (1e-2, 1e-3)])
 def test_a_range_rises_above_zero(bounds: tuple[float, float]) -> None:
     with pytest.raises(ValidationError, match="give two rising numbers above 0"):
-        TrainingSweep(learning_rates=bounds)
+        TrainingSweep(learning_rates=bounds, num_trials=1)
