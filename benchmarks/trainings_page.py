@@ -108,8 +108,9 @@ def _comparisons(documents: Documents, runs: ExportedRuns) -> Iterator[str]:
 
 def _setup(config: Mapping[str, Any]) -> str:
     train, evaluation = config["base"]["train"], config["base"]["evaluation"]
+    epochs = f"{train['num_epochs']} epoch" + "s" * (train["num_epochs"] > 1)
     return (
-        f"{train['data']['num_prompts']} prompts, {train['num_epochs']} epochs, windows and chains "
+        f"{train['data']['num_prompts']} prompts, {epochs}, windows and chains "
         f"of {train['gamma']} tokens; {evaluation['num_items']} prompts per domain, outputs of at "
         f"most {evaluation['max_new_tokens']} tokens"
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flows.views import ABSENT, TableView, change, number
 from specdec_core.config.draft_evaluation import DraftedShape
+from specdec_core.config.training_run import LossComparisonConfig
 from tasks.loss_report import START, LossCell, LossReport
 from tasks.training_report import step_text
 
@@ -123,6 +124,16 @@ def _reading(low: float, high: float) -> str:
     return "less" if high < 0.0 else "not told apart"
 
 
+def _epochs(config: LossComparisonConfig) -> str:
+    whole = config.base.train.num_epochs
+    text = f"{whole} epoch" if whole == 1 else f"{whole} epochs"
+    trainings = [variant.train for variant in config.variants()]
+    second = {each.second_epochs for each in trainings if each.second_loss is not None}
+    if second:
+        text += f", the last {second.pop()} under the second loss where there are two,"
+    return text
+
+
 def loss_markdown(report: LossReport) -> str:
     """Return a comparison as a short section: set-up, results, changes, what the figures are."""
     config, train = report.config, report.config.base.train
@@ -135,7 +146,7 @@ def loss_markdown(report: LossReport) -> str:
         else f"{train.learning_rate:g}"
     )
     setup = (
-        f"The draft `{report.draft}` of `{report.target}` is trained for {train.num_epochs} epochs "
+        f"The draft `{report.draft}` of `{report.target}` is trained for {_epochs(config)} "
         f"on the target's responses to {train.data.num_prompts} prompts (at most "
         f"{train.data.max_new_tokens} tokens, temperature {train.data.temperature:g}), with "
         f"AdamW at a peak rate of {rates}, batches of {train.batch_size} sequences, windows of "

@@ -57,11 +57,12 @@ def loss_report(run_id: str, **changes: object) -> LossReport:
     cells, compared, notes = compare_arms(arms)
     report = training_examples.loss_report(run_id)
     (kl, wtv), (rate, failed) = report.trainings, report.rates
+    other = {"loss": "wtv", "is_chosen": False, "best_step": 25}
     found = {"criterion": "sampling", "start_length": 1.25, "best_length": 2.0, "best_step": 25}
     kl = kl.model_copy(update=found)
     values = {
         "trainings": (kl, kl.model_copy(update={"seed": 1, "best_length": 2.25}), wtv),
-        "rates": (rate, failed, rate.model_copy(update={"loss": "wtv", "is_chosen": False})),
+        "rates": (rate, failed, rate.model_copy(update=other)),
         "cells": cells,
         "changes": compared,
         "notes": (*notes, "one remark"),
@@ -158,7 +159,7 @@ def test_settings_of_a_comparison_have_their_own_tables_and_changes(
     assert section(found, rates)[1:5] == [
         "| loss | 0.0001 | 0.001 |",
         "| --- | --- | --- |",
-        "| kl | **2.000** | failed |",
+        "| kl | **2.000 (start)** | failed |",
         "| wtv | 2.000 | - |",
     ]
     sizes = "(2 seeds, 1 prompts)"

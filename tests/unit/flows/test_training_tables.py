@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from flows.loss_tables import (
 from flows.training_tables import depth_table, summary_table, training_markdown
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import MedusaDraft
+from specdec_core.config.training_run import training_config
 from tasks.training_report import headline
 from tests.integration import store_examples
 from tests.unit.flows import training_examples as examples
@@ -76,7 +78,28 @@ def test_a_comparison_reads_as_a_section() -> None:
     assert row["reads"] == "more"
     text = loss_markdown(report)
     assert "peak rate of one of 0.0001, 0.001, chosen per loss" in text
+    assert "is trained for 6 epochs on the target's responses" in text
     assert "loss is nan" in text
+    rates = dict(loss_tables(report))["rates"].to_records()
+    assert [each["step"] for each in rates] == ["0 (its start: no step was better)", "-"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"losses": ["kl", "wtv"], "num_epochs": 1}, "1 epoch on"),
+        ({"losses": ["kl"], "num_epochs": 2, "seeds": [0, 1]}, "2 epochs on"),
+        (
+            {"losses": ["kl", "wtv/wtv+0.1grpo"], "num_epochs": 3},
+            "3 epochs, the last 1 under the second loss where there are two, on",
+        ),
+    ],
+)
+def test_the_set_up_says_how_long_was_trained(given: dict[str, Any], said: str) -> None:
+    report = examples.loss_report()
+    config = training_config(None, given)
+    text = loss_markdown(report.model_copy(update={"config": config}))
+    assert f"is trained for {said} the target's responses" in text
 
 
 def test_trainings_that_keep_their_start_say_so_and_count_as_one() -> None:

@@ -192,7 +192,9 @@ def loss_report(run_id: str = "r" * 32) -> LossReport:
         target="pypi:smollm2-135m",
         draft="pruned",
         rates=(
-            RateTrial(loss="kl", learning_rate=1e-4, expected_length=2.0, is_chosen=True),
+            RateTrial(
+                loss="kl", learning_rate=1e-4, expected_length=2.0, best_step=0, is_chosen=True
+            ),
             RateTrial(loss="kl", learning_rate=1e-3, error="loss is nan"),
         ),
         trainings=tuple(LossTraining(**each, curve=curve) for each in trainings),
