@@ -117,8 +117,8 @@ class MlflowMirror:
     def model(self, parent_id: str, model: TrackedModel) -> str:
         """Return the version of a registered model, made if its content is not registered yet.
 
-        A tracker that is a database is told where the files lie; a server gets a copy, as it
-        takes no files of other machines.
+        A tracker that is a database is told where the files lie. A server takes no files of other
+        machines: it gets a copy, as part of the logged model, where it asks for a version's files.
         """
         with _faults(model.name):
             query = f"name = '{model.name}' and tags.`{KEY_TAG}` = '{model.key}'"
@@ -126,18 +126,15 @@ class MlflowMirror:
             if found:
                 return str(found[0].version)
             run = self.client.get_run(parent_id)
-            source = model.folder.absolute().as_uri()
-            if self.artifact_root is None:
-                self.client.log_artifacts(parent_id, str(model.folder), "draft")
-                source = f"{run.info.artifact_uri}/draft"
-            logged_id = self._logged_model(run.info.experiment_id, parent_id, model)
+            logged = self._logged_model(run.info.experiment_id, parent_id, model)
+            is_served = self.artifact_root is None
             self._registered_model(model.name)
             version = self.client.create_model_version(
                 model.name,
-                source,
+                logged.artifact_location if is_served else model.folder.absolute().as_uri(),
                 run_id=parent_id,
                 tags={KEY_TAG: model.key, **model.tags},
-                model_id=logged_id,
+                model_id=logged.model_id,
                 await_creation_for=0,
             )
             return str(version.version)
@@ -151,7 +148,8 @@ class MlflowMirror:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
 
-    def _logged_model(self, experiment: str, parent_id: str, model: TrackedModel) -> str:
+    def _logged_model(self, experiment: str, parent_id: str, model: TrackedModel) -> Any:
+        """Log a draft with its figures, on a server with its files; return MLflow's entity."""
         from mlflow.entities import Metric
 
         made = self.client.create_logged_model(
@@ -162,6 +160,8 @@ class MlflowMirror:
             params=dict(model.parameters),
             model_type="draft",
         )
+        if self.artifact_root is None:
+            self.client.log_model_artifacts(made.model_id, str(model.folder))
         metrics = [
             Metric(_name(name), float(value), 0, 0, model_id=made.model_id, run_id=parent_id)
             for name, value in model.metrics.items()
@@ -170,7 +170,7 @@ class MlflowMirror:
         if metrics:
             self.client.log_batch(parent_id, metrics=metrics)
         self.client.finalize_logged_model(made.model_id, "READY")
-        return str(made.model_id)
+        return made
 
     def finish(
         self,

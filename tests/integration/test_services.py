@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.artifacts import download_artifacts
 
 from db.store import Store
 from flows.services.http import get_json, post_json
@@ -21,6 +22,10 @@ from flows.services.state import SupervisorState, load_state
 from specdec_core.config.domains import DOMAINS
 from specdec_core.config.training_run import PRESETS
 from specdec_core.models.tiny import write_tiny_checkpoint
+from tasks.draft_exports import is_whole
+from tasks.mlflow_client import KEY_TAG, MlflowMirror
+from tasks.training_keys import folder_hash
+from tests.tiny_training_runs import tiny_parameters
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -172,6 +177,38 @@ def test_search_through_prefect_and_ray_is_stored_and_served(shell: Shell, targe
         f"{shell.state.mlflow_url}/api/2.0/mlflow/experiments/search", {"max_results": 10}
     )["experiments"]
     assert any(each["name"] != "Default" for each in experiments)
+
+
+def test_a_draft_trained_through_prefect_is_evaluated_registered_and_exported(
+    shell: Shell, tmp_path: Path
+) -> None:
+    given = tiny_parameters(shell.folder)
+    flags = as_flags({name: json.dumps(value) for name, value in given.items()})
+    done = shell.run("flow", "train-drafter/wtv", *flags, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    summary = answer["run"]["summary"]
+    assert (answer["state"], answer["message"]) == ("completed", summary["headline"])
+    assert all(cell["error"] is None for cell in summary["evaluation"]["cells"])
+    checkpoint = summary["checkpoint"]
+    assert checkpoint["state"] == "validated"
+    (export,) = map(Path, checkpoint["exports"])
+    assert is_whole(export)
+    served = get_json(f"{shell.state.api_url}/api/v1/checkpoints/{checkpoint['id']}")
+    assert served["content_hash"] == checkpoint["content_hash"]
+
+    # The server has a copy of the very files under the registered name.
+    client = MlflowMirror.connect(shell.state.mlflow_url, tmp_path).client
+    (model,) = client.search_registered_models()
+    (version,) = client.search_model_versions(f"name = '{model.name}'")
+    assert version.tags[KEY_TAG] == checkpoint["content_hash"]
+    (tmp_path / "copy").mkdir()
+    uri = client.get_model_version_download_uri(model.name, version.version)
+    copy = download_artifacts(
+        uri, dst_path=str(tmp_path / "copy"), tracking_uri=shell.state.mlflow_url
+    )
+    assert folder_hash(Path(copy)) == checkpoint["content_hash"]
+    assert answer["run"]["tracker_id"] == version.run_id
 
 
 def test_cancelled_search_leaves_no_worker_and_a_cancelled_row(shell: Shell, target: str) -> None:
