@@ -96,12 +96,12 @@ def write_whole(path: Path, text: str) -> None:
         StoreError: if it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with writing(path):
+    with writing(path):
+        try:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
