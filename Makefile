@@ -40,8 +40,10 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# A process per core, each with one thread: tiny models gain nothing from a second one.
+test: export OMP_NUM_THREADS := 1
 test: setup lint ## lint, types and every test this machine can run
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadscope
 
 bench: setup ## speed figures; writes benchmarks/results
 	@$(BIN)/python -m benchmarks

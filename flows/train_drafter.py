@@ -57,7 +57,7 @@ def train_drafter(
     clip_norm: float | None = None,
     batch_size: int | None = None,
     micro_batch_tokens: int | None = None,
-    precision: Literal["float32", "bfloat16"] | None = None,
+    precision: Literal["auto", "float32", "bfloat16"] | None = None,
     num_validation: int | None = None,
     validate_every: int | None = None,
     select_by: Literal["auto", "greedy", "sampling"] | None = None,

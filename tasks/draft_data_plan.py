@@ -94,7 +94,8 @@ def plan_data(config: DataConfig, settings: Settings, log: LogLine) -> DataPlan:
             f"({arch.vocab_size}): lower it"
         )
     _check_answers(config, model)
-    dtype = resolve_dtype(config.dtype, model.folder)
+    device = resolve_device(settings.device)
+    dtype = resolve_dtype(config.dtype, model.folder, device)
     tokenizer = load_tokenizer(model.folder)
     chooser = _Chooser(config, model, arch, tokenizer)
     drawn = draw_prompts(
@@ -114,7 +115,7 @@ def plan_data(config: DataConfig, settings: Settings, log: LogLine) -> DataPlan:
         target=model.reference,
         target_identity=model.identity,
         dtype=dtype,
-        device=resolve_device(settings.device),
+        device=device,
         kernels=settings.kernels,
         tokenizer_identity=tokenizer_identity(model.folder, settings.cache_dir),
         template_hash=serving_hash(tokenizer, model.kind, domains),

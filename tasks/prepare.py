@@ -183,6 +183,7 @@ def prepare_target(target: str, settings: Settings, dtype: str = "auto") -> Targ
         from specdec_core.models.architecture import read_architecture
 
         num_layers = read_architecture(resolved.folder)[0].num_layers
+    device = resolve_device(settings.device)
     chosen = settings.dtype if dtype == "auto" else dtype
     return TargetInfo(
         reference=resolved.reference,
@@ -190,8 +191,8 @@ def prepare_target(target: str, settings: Settings, dtype: str = "auto") -> Targ
         kind=resolved.kind,
         architecture=str(config.get("model_type", "")),
         num_layers=num_layers,
-        dtype=resolve_dtype(chosen, resolved.folder),
-        device=resolve_device(settings.device),
+        dtype=resolve_dtype(chosen, resolved.folder, device),
+        device=device,
         license_note=resolved.licence,
         tokenizer_identity=tokenizer_identity(resolved.folder, settings.cache_dir),
     )

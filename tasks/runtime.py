@@ -55,13 +55,15 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def resolve_dtype(dtype: str, folder: Path) -> DType:
+def resolve_dtype(dtype: str, folder: Path, device: str) -> DType:
     """Return the floating point type to load a checkpoint in.
 
     Args:
-        dtype: A type, or ``auto`` for the one that the checkpoint's configuration names. Weights
-            of 8 bits are never chosen for the user.
+        dtype: A type, or ``auto`` for the one that the checkpoint's configuration names, but
+            float32 in place of a 16-bit one on a processor that would have to convert it in every
+            product. Weights of 8 bits are never chosen for the user.
         folder: Folder of the checkpoint.
+        device: A torch device, as `resolve_device` returns it.
 
     Raises:
         ConfigError: if the type is not one of those supported.
@@ -71,6 +73,16 @@ def resolve_dtype(dtype: str, folder: Path) -> DType:
         raise ConfigError(
             f"dtype {name!r} is not supported: choose one of {', '.join(get_args(DType))} or auto"
         )
+    if dtype == "auto" and device == "cpu" and name in ("bfloat16", "float16"):
+        from specdec_core.models.processor import multiplies  # loads torch
+
+        if not multiplies(name):
+            logger.info(
+                "float32 in place of %s, which this processor has no instructions for; "
+                "dtype %s keeps it, with half the memory and slower",
+                *(name, name),
+            )
+            return "float32"
     return cast(DType, name)
 
 

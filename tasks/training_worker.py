@@ -136,7 +136,7 @@ def _build(
     target = resolve_model(job.manifest.target, job.settings.cache_dir)
     head = load_head(target.folder, dtype=job.manifest.dtype, device=str(device))
     objectives = objectives_of(config, head)
-    plan = TrainingPlan.of(config, source.steps_per_epoch)
+    plan = TrainingPlan.of(config, source.steps_per_epoch, job.manifest.dtype)
     sample = reader.read([max(data.lengths, key=lambda name: data.lengths[name])])
     estimate = estimate_memory(
         draft,

@@ -22,7 +22,8 @@ type is part of.
 """
 
 DTYPE_HELP = (
-    "'auto' is the checkpoint's own; with -int8, as bfloat16-int8, weights are rounded (lossy)"
+    "'auto' is the checkpoint's own, or float32 on processors without instructions for it; "
+    "with -int8, as bfloat16-int8, weights are rounded (lossy)"
 )
 
 _INT8 = "-int8"

@@ -18,7 +18,7 @@ from specdec_core.config.draft_data import DataConfig, Layers
 from specdec_core.config.losses import LossConfig, LossOptions, format_loss, parse_loss
 from specdec_core.errors import ConfigError
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16"]
 DraftKind = Literal["pruned", "model", "eagle", "medusa"]
 Criterion = Literal["greedy", "sampling"]
 """Acceptance of the likeliest token, or of a drawn one."""
@@ -168,7 +168,11 @@ class TrainConfig(LossOptions):
     clip_norm: float = Field(1.0, gt=0.0)
     batch_size: int = Field(16, ge=1, description="sequences per step, over all workers")
     micro_batch_tokens: int = Field(4096, ge=16, description="padded tokens per forward")
-    precision: Precision = Field("bfloat16", description="autocast; master weights are float32")
+    precision: Precision = Field(
+        "auto",
+        description="type of products, by autocast; auto is bfloat16 where the target computed the "
+        "data in it, else float32; master weights are float32",
+    )
     num_validation: int = Field(64, ge=2, description="prompts held out for validation")
     validate_every: int = Field(50, ge=1, description="steps between validations and checkpoints")
     select_by: Criterion | Literal["auto"] = Field(

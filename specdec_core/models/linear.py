@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specdec_core.models.native.weights import PackedWeight, Packer, interleave
+from specdec_core.models.processor import multiplies
 from specdec_core.models.quantization import Int8Weight
 
 if TYPE_CHECKING:
@@ -106,8 +107,5 @@ class GatedLinear:
 
 
 def _can_reorder(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or weight.dtype is not torch.bfloat16:
-        return False
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call] # torch's own
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    is_reorderable = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
+    return is_reorderable and multiplies("bfloat16")

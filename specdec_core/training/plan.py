@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specdec_core.config.training import Criterion, TrainConfig
+from specdec_core.config.dtype import DType, compute_type
+from specdec_core.config.training import Criterion, Precision, TrainConfig
 from specdec_core.errors import ConfigError
 from specdec_core.training.schedule import learning_rate, num_warmup_steps
 
@@ -65,8 +66,15 @@ class TrainingPlan:
     seed: int
 
     @classmethod
-    def of(cls, config: TrainConfig, steps_per_epoch: int) -> TrainingPlan:
+    def of(
+        cls, config: TrainConfig, steps_per_epoch: int, target_dtype: DType = "float32"
+    ) -> TrainingPlan:
         """Return the plan of a configuration.
+
+        Args:
+            config: Of the training.
+            steps_per_epoch: Updates in one pass over the data.
+            target_dtype: What the data were made in, which precision ``auto`` follows.
 
         Raises:
             ConfigError: if there is no step, or the second phase takes every epoch.
@@ -92,7 +100,7 @@ class TrainingPlan:
             weight_decay=config.weight_decay,
             clip_norm=config.clip_norm,
             validate_every=config.validate_every,
-            is_autocast=config.precision == "bfloat16",
+            is_autocast=_is_autocast(config.precision, target_dtype),
             criterion=criterion_of(config),
             seed=config.seed,
         )
@@ -134,3 +142,9 @@ def criterion_of(config: TrainConfig) -> Criterion:
         return config.select_by
     is_for_sampling = any(losses.names & _OVERLAP for losses in config.loss_configs)
     return "sampling" if is_for_sampling else "greedy"
+
+
+def _is_autocast(precision: Precision, target_dtype: DType) -> bool:
+    if precision == "auto":
+        return compute_type(target_dtype) == "bfloat16"
+    return precision == "bfloat16"

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_ports
 
 START_TIMEOUT_S = 60.0
 USER = "specdec"
@@ -31,7 +32,7 @@ class PostgresServer:
         )  # a short socket path
         if self._account:
             shutil.chown(self._folder, "postgres", "postgres")
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         data = self._folder / "data"
         subprocess.run(
             [
@@ -108,13 +109,6 @@ def _account() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     return {"user": "postgres", "group": "postgres", "extra_groups": []}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _missing() -> str | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from specdec_core.models.tiny import write_tiny_checkpoint
 from tasks.draft_exports import is_whole
 from tasks.mlflow_client import KEY_TAG, MlflowMirror
 from tasks.training_keys import folder_hash
+from tests.ports import free_ports
 from tests.tiny_training_runs import tiny_parameters
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
@@ -37,14 +37,10 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
-        with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-            for probe in (one, two, three):
-                probe.bind(("127.0.0.1", 0))
-            ports = [probe.getsockname()[1] for probe in (one, two, three)]
         names = ("SPECDEC_PREFECT_PORT", "SPECDEC_MLFLOW_PORT", "SPECDEC_API_PORT")
         self.environment = {
             **{name: value for name, value in os.environ.items() if "PREFECT" not in name},
-            **dict(zip(names, map(str, ports), strict=True)),
+            **dict(zip(names, map(str, free_ports(3)), strict=True)),
             "SPECDEC_HOME": str(self.home),
             "SPECDEC_CACHE": str(folder / "cache"),
             "SPECDEC_DATA": "builtin",

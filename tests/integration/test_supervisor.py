@@ -3,7 +3,6 @@
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from flows.services.processes import INSTANCE_VARIABLE, end_processes, instance_
 from flows.services.state import SupervisorState, load_state
 from flows.services.supervisor import MAX_RESTARTS
 from specdec_core.config.settings import Settings
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("stub_supervisor.py")
@@ -28,10 +28,7 @@ class Stub:
     def __init__(self, home: Path) -> None:
         self.settings = Settings(home=home)
         self.instance = secrets.token_hex(16)
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            two.bind(("127.0.0.1", 0))
-            self.ports = [one.getsockname()[1], two.getsockname()[1]]
+        self.ports = free_ports(2)
         self.output = home.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -28,6 +28,7 @@ from flows.services.state import (
 )
 from specdec_core.config.settings import Settings
 from specdec_core.errors import ConfigError
+from tests.ports import free_ports
 
 
 def make_state(process: ProcessIdentity) -> SupervisorState:
@@ -116,10 +117,7 @@ def test_process_that_ignores_the_request_is_forced() -> None:
 
 
 def test_free_default_ports_are_taken_as_they_are() -> None:
-    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-        for probe in (one, two, three):
-            probe.bind(("127.0.0.1", 0))
-        wanted = [probe.getsockname()[1] for probe in (one, two, three)]
+    wanted = free_ports(3)
     settings = Settings(prefect_port=wanted[0], mlflow_port=wanted[1], api_port=wanted[2])
     ports, notes = plan.choose_ports(settings)
     assert [ports.prefect, ports.mlflow, ports.api] == wanted

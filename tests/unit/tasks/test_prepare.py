@@ -44,13 +44,27 @@ def test_a_drafter_that_remembers_the_run_is_not_batched_in_the_loop() -> None:
 def test_dtype_is_the_checkpoints_own_unless_given(tmp_path: Path) -> None:
     outer = {"model_type": "gemma3", "text_config": {"torch_dtype": "bfloat16"}}
     (tmp_path / "config.json").write_text(json.dumps(outer))
-    assert resolve_dtype("auto", tmp_path) == "bfloat16"
-    assert resolve_dtype("float32", tmp_path) == "float32"
-    assert resolve_dtype("bfloat16-int8", tmp_path) == "bfloat16-int8"
+    assert resolve_dtype("auto", tmp_path, "cuda") == "bfloat16"
+    assert resolve_dtype("float32", tmp_path, "cuda") == "float32"
+    assert resolve_dtype("bfloat16-int8", tmp_path, "cpu") == "bfloat16-int8"
     with pytest.raises(ConfigError, match="dtype 'int8' is not supported"):
-        resolve_dtype("int8", tmp_path)
+        resolve_dtype("int8", tmp_path, "cpu")
     (tmp_path / "config.json").write_text("{}")
-    assert resolve_dtype("auto", tmp_path) == "float32"
+    assert resolve_dtype("auto", tmp_path, "cuda") == "float32"
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="Linux tells what processors can do")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_auto_takes_no_type_that_the_processor_would_have_to_convert(
+    dtype: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"dtype": dtype}))
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    assert resolve_dtype(dtype, tmp_path, "cpu") == dtype
+    if not flags & {"avx512f", "avx_ne_convert", "asimd"}:
+        assert resolve_dtype("auto", tmp_path, "cpu") == "float32"
+    if {"avx512_bf16", "amx_bf16"} <= flags and dtype == "bfloat16":
+        assert resolve_dtype("auto", tmp_path, "cpu") == dtype
 
 
 def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:

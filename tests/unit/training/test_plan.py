@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.config.training import ModelDraft, TrainConfig
+from specdec_core.config.dtype import DType
+from specdec_core.config.training import ModelDraft, Precision, TrainConfig
 from specdec_core.errors import ConfigError
 from specdec_core.training.plan import TrainingPlan, criterion_of
 
@@ -17,6 +18,24 @@ def test_three_epochs_and_three_with_grpo() -> None:
     assert [plan.epoch(step) for step in (0, 9, 10, 59, 60)] == [0, 0, 1, 5, 5]
     # Its end is validated though 30 is no multiple of 50, and so is that of the training.
     assert [n for n in range(1, 61) if plan.validates_after(n)] == [30, 50, 60]
+
+
+@pytest.mark.parametrize(
+    ("precision", "target", "expected"),
+    [
+        ("auto", "bfloat16", True),
+        ("auto", "bfloat16-int8", True),
+        ("auto", "float32", False),
+        ("auto", "float16", False),
+        ("float32", "bfloat16", False),
+        ("bfloat16", "float32", True),
+    ],
+)
+def test_products_are_in_the_targets_type_unless_another_is_asked_for(
+    precision: Precision, target: DType, expected: bool
+) -> None:
+    plan = TrainingPlan.of(TrainConfig(precision=precision), 3, target)
+    assert plan.is_autocast is expected
 
 
 def test_the_peak_follows_the_draft_unless_it_is_given() -> None:
