@@ -203,7 +203,6 @@ def run_two_workers(folder: Path) -> Sequence[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_two_workers_on_devices_of_their_own_reach_what_the_processor_reaches(
     tmp_path: Path,

@@ -19,7 +19,7 @@ from tests.draft_prompts import (
     write_prompts,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ray_here = run_fixtures.ray_here
 

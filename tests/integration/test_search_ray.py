@@ -21,7 +21,7 @@ from tasks.search import run_search
 from tests import run_fixtures
 from tests.table_evaluator import Control, TableEvaluator, config, workload
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 store, control, ray_here = run_fixtures.store, run_fixtures.control, run_fixtures.ray_here
 

@@ -19,7 +19,7 @@ from tasks.report import SearchReport
 from tests import run_fixtures
 from tests.table_evaluator import Control
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DRIVER = """

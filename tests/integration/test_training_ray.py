@@ -25,7 +25,7 @@ from tests.tiny_training_data import settings_of, train_config, write_data, writ
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     # Ray's own, as Ray Train starts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
     pytest.mark.filterwarnings("ignore::UserWarning:ray.data.context"),

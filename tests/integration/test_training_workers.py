@@ -13,7 +13,7 @@ import torch
 from specdec_core.training.checkpoints import CheckpointFolder, TrainingState
 from tests.tiny_training import Log, MemorySource, config_of, make_samples, make_trainer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 # The last step of an epoch has one sample: a worker without any.
