@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from flows.views import ABSENT, TableView, change, number
 from specdec_core.config.draft_evaluation import DraftedShape
-from specdec_core.config.training_run import LossComparisonConfig
-from tasks.loss_report import START, LossCell, LossReport
+from tasks.loss_report import START, LossCell, LossChange, LossReport
 from tasks.training_report import step_text
 
 
@@ -19,11 +18,12 @@ def loss_tables(report: LossReport) -> Iterator[tuple[str, TableView]]:
     for shape, temperature in settings_of(report):
         name = f"{shape}-t{temperature:g}"
         yield name, setting_table(report, shape, temperature)
-    for name, base in (("start", START), ("changes", report.config.losses[0])):
-        if report.changes_against(base):
-            yield name, change_table(report, base)
-    if report.changes:
-        yield "pairs", change_table(report, None)
+    first = report.config.losses[0]
+    for name, base in (("start", START), ("changes", first)):
+        if changes := report.changes_against(base):
+            yield name, change_table(changes, f"Paired changes against {base}")
+    if others := [each for each in report.changes if each.against not in (START, first)]:
+        yield "pairs", change_table(others, "Paired changes of the other pairs")
 
 
 def settings_of(report: LossReport) -> list[tuple[DraftedShape, float]]:
@@ -80,7 +80,10 @@ def setting_table(report: LossReport, shape: DraftedShape, temperature: float) -
     )
     how = "greedy" if temperature == 0.0 else f"T={temperature:g}"
     counts = {(cell.num_seeds, cell.num_prompts) for cell in cells}
-    sizes = "; ".join(f"{seeds} seeds, {prompts} prompts" for seeds, prompts in sorted(counts))
+    sizes = "; ".join(
+        f"{seeds} seed{'s' if seeds > 1 else ''}, {prompts} prompts"
+        for seeds, prompts in sorted(counts)
+    )
     title = f"Accepted draft tokens per step, {shape}, {how} ({sizes})"
     return TableView(title, columns, rows)
 
@@ -95,9 +98,8 @@ def _ends(cell: LossCell) -> tuple[str, str, str]:
     )
 
 
-def change_table(report: LossReport, base: str | None) -> TableView:
-    """Paired changes against one loss, or of every pair."""
-    shown = report.changes if base is None else report.changes_against(base)
+def change_table(changes: Iterable[LossChange], title: str) -> TableView:
+    """Paired changes, without and with the bonus token."""
     columns = ("loss", "against", "shape", "T", "prompts", "accepted tokens", "with bonus", "reads")
     rows = tuple(
         (
@@ -110,10 +112,7 @@ def change_table(report: LossReport, base: str | None) -> TableView:
             change(each.length),
             _reading(each.length.low, each.length.high),
         )
-        for each in shown
-    )
-    title = (
-        "Paired changes of every two losses" if base is None else f"Paired changes against {base}"
+        for each in changes
     )
     return TableView(f"{title}, 95 % intervals over prompts", columns, rows)
 
@@ -124,13 +123,14 @@ def _reading(low: float, high: float) -> str:
     return "less" if high < 0.0 else "not told apart"
 
 
-def _epochs(config: LossComparisonConfig) -> str:
-    whole = config.base.train.num_epochs
+def _epochs(report: LossReport) -> str:
+    whole = report.config.base.train.num_epochs
     text = f"{whole} epoch" if whole == 1 else f"{whole} epochs"
-    trainings = [variant.train for variant in config.variants()]
-    second = {each.second_epochs for each in trainings if each.second_loss is not None}
-    if second:
-        text += f", the last {second.pop()} under the second loss where there are two,"
+    for training in report.trainings:
+        ends = {point.phase: point.step for point in training.curve}
+        if 2 in ends:
+            second = round(whole * (1 - ends.get(1, 0) / ends[2]))
+            return f"{text}, the last {second} under the second loss where there are two,"
     return text
 
 
@@ -146,7 +146,7 @@ def loss_markdown(report: LossReport) -> str:
         else f"{train.learning_rate:g}"
     )
     setup = (
-        f"The draft `{report.draft}` of `{report.target}` is trained for {_epochs(config)} "
+        f"The draft `{report.draft}` of `{report.target}` is trained for {_epochs(report)} "
         f"on the target's responses to {train.data.num_prompts} prompts (at most "
         f"{train.data.max_new_tokens} tokens, temperature {train.data.temperature:g}), with "
         f"AdamW at a peak rate of {rates}, batches of {train.batch_size} sequences, windows of "
@@ -165,10 +165,7 @@ def loss_markdown(report: LossReport) -> str:
     )
     if config.compare_start:
         figures += " **Start** is the draft before training; it decodes the same prompts."
-    tables = dict(loss_tables(report))
-    results = [view.to_markdown() for name, view in tables.items() if name != "pairs"]
-    parts = [f"## Losses for {report.draft}", report.headline, setup, *results]
-    if "pairs" in tables:
-        parts.append(tables["pairs"].to_markdown())
-    parts += [figures, "\n".join(f"- {note}" for note in report.all_notes)]
+    results = [view.to_markdown() for _, view in loss_tables(report)]
+    notes = "\n".join(f"- {note}" for note in report.all_notes)
+    parts = [f"## Losses for {report.draft}", report.headline, setup, *results, figures, notes]
     return "\n\n".join(filter(None, parts))

@@ -185,7 +185,7 @@ def test_what_losses_gain_on_their_start_stands_before_what_they_gain_on_each_ot
     cells, compared, _ = compare_arms(arms)
     export = exported_losses(store, cells=cells, changes=compared)
     found = training_tables({LOSSES: export.document}, runs)
-    title = "### Accepted draft tokens per step, chain, T=1 (1 seeds, 1 prompts)"
+    title = "### Accepted draft tokens per step, chain, T=1 (1 seed, 1 prompts)"
     lines = [line for line in section(found, title) if line]
     # Half a token a step, then one, then two; with the bonus token 1.5, 2 and 3.
     rows = [

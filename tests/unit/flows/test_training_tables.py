@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from db.store import Store
+from db.training import TrainingPoint
 from flows.commands.execute import execute
 from flows.commands.results import find_run
 from flows.loss_tables import (
-    change_table,
     loss_markdown,
     loss_tables,
     setting_table,
@@ -22,6 +21,8 @@ from flows.training_tables import depth_table, summary_table, training_markdown
 from specdec_core.config.settings import Settings
 from specdec_core.config.training import MedusaDraft
 from specdec_core.config.training_run import training_config
+from tasks.loss_compose import compare_arms
+from tasks.loss_report import LossReport
 from tasks.training_report import headline
 from tests.integration import store_examples
 from tests.unit.flows import training_examples as examples
@@ -65,13 +66,12 @@ def test_a_comparison_reads_as_a_section() -> None:
         "rates",
         "chain-t1",
         "changes",
-        "pairs",
     ]
     kl, wtv = setting_table(report, "chain", 1.0).rows
     # One seed: no deviation; one prompt: the interval is a point.
     assert kl == ("kl", "0.500", "0.500", "0.500 [0.500, 0.500]", "0/0.5/1")
     assert wtv[1:3] == ("1.000", "1.000")
-    (row,) = change_table(report, "kl").to_records()
+    (row,) = dict(loss_tables(report))["changes"].to_records()
     assert row["accepted tokens"] == "+100.0% [+100.0%, +100.0%]"
     # With the bonus token: 2 tokens a step against 1.5.
     assert row["with bonus"] == "+33.3% [+33.3%, +33.3%]"
@@ -85,21 +85,48 @@ def test_a_comparison_reads_as_a_section() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("num_epochs", "ends", "said"),
     [
-        ({"losses": ["kl", "wtv"], "num_epochs": 1}, "1 epoch on"),
-        ({"losses": ["kl"], "num_epochs": 2, "seeds": [0, 1]}, "2 epochs on"),
-        (
-            {"losses": ["kl", "wtv/wtv+0.1grpo"], "num_epochs": 3},
-            "3 epochs, the last 1 under the second loss where there are two, on",
-        ),
+        (1, [], "1 epoch on"),
+        (2, [(44, 1), (88, 1)], "2 epochs on"),
+        # 44 steps an epoch.
+        (3, [(44, 1), (88, 1), (132, 2)], "3 epochs, the last 1 under the second loss where"),
+        (6, [(132, 1), (264, 2)], "6 epochs, the last 3 under the second loss where"),
     ],
 )
-def test_the_set_up_says_how_long_was_trained(given: dict[str, Any], said: str) -> None:
+def test_the_set_up_says_how_long_was_trained(
+    num_epochs: int, ends: list[tuple[int, int]], said: str
+) -> None:
+    """A report that was stored says it too, whatever the defaults of its parameters are then."""
     report = examples.loss_report()
-    config = training_config(None, given)
-    text = loss_markdown(report.model_copy(update={"config": config}))
-    assert f"is trained for {said} the target's responses" in text
+    curve = tuple(TrainingPoint(step=step, phase=phase) for step, phase in [(0, 1), *ends])
+    made = report.model_copy(
+        update={
+            "config": training_config(None, {"losses": ["kl", "wtv"], "num_epochs": num_epochs}),
+            "trainings": (
+                report.trainings[0].model_copy(update={"curve": ()}),  # failed
+                report.trainings[1].model_copy(update={"curve": curve}),
+            ),
+        }
+    )
+    stored = LossReport.model_validate(made.model_dump(mode="json"))
+    assert f"is trained for {said}" in loss_markdown(stored)
+
+
+def test_pairs_that_no_other_table_has_are_listed_apart() -> None:
+    arms = {(loss, 0): examples.evaluation((1, 0)) for loss in ("start", "kl", "wtv", "ce")}
+    cells, changes, _ = compare_arms(arms)
+    report = examples.loss_report().model_copy(update={"cells": cells, "changes": changes})
+    pairs = {
+        name: [(row["loss"], row["against"]) for row in view.to_records()]
+        for name, view in loss_tables(report)
+        if name in ("start", "changes", "pairs")
+    }
+    assert pairs == {
+        "start": [("kl", "start"), ("wtv", "start"), ("ce", "start")],
+        "changes": [("wtv", "kl"), ("ce", "kl")],
+        "pairs": [("ce", "wtv")],
+    }
 
 
 def test_trainings_that_keep_their_start_say_so_and_count_as_one() -> None:
