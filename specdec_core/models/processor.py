@@ -10,9 +10,9 @@ import torch
 
 @cache
 def multiplies(dtype: Literal["bfloat16", "float16"]) -> bool:
-    """Return whether PyTorch's matrix kernels for processors take this type without converting it.
+    """Return whether the processor has instructions for this type that PyTorch's matrix kernels use.
 
-    Where they do not, a pass of several tokens is faster in float32.
+    Where it has none, they convert the weights to float32 anew in every product.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call] # torch's own
         return False
