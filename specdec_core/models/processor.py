@@ -10,7 +10,7 @@ import torch
 
 @cache
 def multiplies(dtype: Literal["bfloat16", "float16"]) -> bool:
-    """Return whether the processor has instructions for this type that PyTorch's matrix kernels use.
+    """Return whether the processor has instructions for this type that PyTorch's kernels use.
 
     Where it has none, they convert the weights to float32 anew in every product.
     """
