@@ -40,7 +40,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# A process per core, each with one thread: tiny models gain nothing from a second one.
+# A process per core, each with one thread: tests of tiny models spend their time in Python.
 test: export OMP_NUM_THREADS := 1
 test: setup lint ## lint, types and every test this machine can run
 	@$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadscope

@@ -79,7 +79,7 @@ def resolve_dtype(dtype: str, folder: Path, device: str) -> DType:
         if not multiplies(name):
             logger.info(
                 "float32 in place of %s, which this processor has no instructions for; "
-                "dtype %s keeps it, with half the memory and slower",
+                "dtype %s keeps it and takes half the memory",
                 *(name, name),
             )
             return "float32"
