@@ -110,17 +110,11 @@ def change_table(changes: Iterable[LossChange], title: str) -> TableView:
             str(each.num_prompts),
             change(each.accepted),
             change(each.length),
-            _reading(each.length.low, each.length.high),
+            each.reading,
         )
         for each in changes
     )
     return TableView(f"{title}, 95 % intervals over prompts", columns, rows)
-
-
-def _reading(low: float, high: float) -> str:
-    if low > 0.0:
-        return "more"
-    return "less" if high < 0.0 else "not told apart"
 
 
 def _epochs(report: LossReport) -> str:

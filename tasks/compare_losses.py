@@ -270,9 +270,14 @@ def _headline(report: LossReport) -> str:
 
 
 def _decided(report: LossReport, base: str) -> str:
+    changes = report.changes_against(base)
+    if changes and all(each.reading == "too few prompts" for each in changes):
+        return (
+            f"{max(each.num_prompts for each in changes)} prompts are too few to tell losses apart"
+        )
     decided = [
         f"{each.loss} {each.accepted.estimate:+.1%} ({each.shape}, T={each.temperature:g})"
-        for each in report.changes_against(base)
-        if each.accepted is not None and (each.accepted.low > 0.0 or each.accepted.high < 0.0)
+        for each in changes
+        if each.accepted is not None and each.reading in ("more", "less")
     ]
     return ", ".join(decided) or "no loss is told apart from it"

@@ -17,6 +17,9 @@ from specdec_core.config.training_run import LossComparisonConfig
 LOSS_KIND = "compare-losses"
 START = "start"
 """What the draft before training is called where losses are."""
+MIN_PROMPTS = 10
+"""Below so many prompts an interval by bootstrap is too narrow to be read: one that says 95 %
+covers the mean of normal values 85 % of the time with 5 of them, 90 % with 10, 94 % with 30."""
 _ALIKE_STARTS = ("pruned", "model")
 """Kinds of drafts that begin as the same files whatever the seed; heads are drawn from it."""
 
@@ -149,6 +152,15 @@ class LossChange(Record):
     length: Interval = Field(
         description="relative change of acceptance length, bonus token included"
     )
+
+    @property
+    def reading(self) -> Literal["more", "less", "not told apart", "too few prompts"]:
+        """What the interval decides: accepted tokens and acceptance length change with one sign."""
+        if self.num_prompts < MIN_PROMPTS:
+            return "too few prompts"
+        if self.length.low > 0.0:
+            return "more"
+        return "less" if self.length.high < 0.0 else "not told apart"
 
 
 class LossReport(Record):

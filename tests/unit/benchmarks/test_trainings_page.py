@@ -166,13 +166,13 @@ def test_settings_of_a_comparison_have_their_own_tables_and_changes(
     chain = section(found, f"### Accepted draft tokens per step, chain, T=1 {sizes}")
     # Half a token a step against one; with the bonus token 1.5 against 2.
     assert "| kl | 0.500 | 0.500 (0.000) | 0.500 [0.500, 0.500] | 0/0.5/1 |" in chain
-    changed = "+100.0% [+100.0%, +100.0%] | +33.3% [+33.3%, +33.3%] | more |"
+    changed = "+100.0% [+100.0%, +100.0%] | +33.3% [+33.3%, +33.3%] | too few prompts |"
     assert chain[-1] == f"| wtv | kl | 1 | {changed}"
     assert "Paired changes against kl, 95 % intervals over prompts:" in chain
     tree = section(found, f"### Accepted draft tokens per step, tree, greedy {sizes}")
     # Two tokens a step against one; with the bonus token 3 against 2.
     assert "| kl | 2.000 | 2.000 (0.000) | 2.000 [2.000, 2.000] | 2/2/2 |" in tree
-    changed = "-50.0% [-50.0%, -50.0%] | -33.3% [-33.3%, -33.3%] | less |"
+    changed = "-50.0% [-50.0%, -50.0%] | -33.3% [-33.3%, -33.3%] | too few prompts |"
     assert f"| wtv | kl | 1 | {changed}" in tree
     assert tree[-1] == "- one remark"
 
@@ -189,8 +189,11 @@ def test_what_losses_gain_on_their_start_stands_before_what_they_gain_on_each_ot
     lines = [line for line in section(found, title) if line]
     # Half a token a step, then one, then two; with the bonus token 1.5, 2 and 3.
     rows = [
-        "| kl | start | 1 | +100.0% [+100.0%, +100.0%] | +33.3% [+33.3%, +33.3%] | more |",
-        "| wtv | start | 1 | +300.0% [+300.0%, +300.0%] | +100.0% [+100.0%, +100.0%] | more |",
+        f"| {change} | too few prompts |"
+        for change in (
+            "kl | start | 1 | +100.0% [+100.0%, +100.0%] | +33.3% [+33.3%, +33.3%]",
+            "wtv | start | 1 | +300.0% [+300.0%, +300.0%] | +100.0% [+100.0%, +100.0%]",
+        )
     ]
     first = lines.index("Paired changes against start, 95 % intervals over prompts:")
     second = lines.index("Paired changes against kl, 95 % intervals over prompts:")

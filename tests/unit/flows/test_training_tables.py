@@ -75,7 +75,7 @@ def test_a_comparison_reads_as_a_section() -> None:
     assert row["accepted tokens"] == "+100.0% [+100.0%, +100.0%]"
     # With the bonus token: 2 tokens a step against 1.5.
     assert row["with bonus"] == "+33.3% [+33.3%, +33.3%]"
-    assert row["reads"] == "more"
+    assert row["reads"] == "too few prompts"
     text = loss_markdown(report)
     assert "peak rate of one of 0.0001, 0.001, chosen per loss" in text
     assert "is trained for 6 epochs on the target's responses" in text

@@ -143,6 +143,27 @@ def test_a_base_that_accepts_nothing_has_no_relative_change_but_one_with_the_bon
     assert change.length.estimate == 1.0
 
 
+@pytest.mark.parametrize(
+    ("num_prompts", "accepted", "reading"),
+    [
+        (10, (1, 2), "more"),
+        (10, (2, 1), "less"),
+        (10, (2, 2), "not told apart"),
+        # The same change, its interval as far from zero.
+        (9, (1, 2), "too few prompts"),
+    ],
+)
+def test_an_interval_is_read_where_it_is_of_enough_prompts(
+    num_prompts: int, accepted: tuple[int, int], reading: str
+) -> None:
+    arms = {
+        (loss, 0): evaluation(cell("a", *(prompt(str(item), count) for item in range(num_prompts))))
+        for loss, count in zip(("kl", "wtv"), accepted, strict=True)
+    }
+    _, (change,), _ = compare_arms(arms)
+    assert change.reading == reading
+
+
 def test_one_seed_has_no_deviation_and_no_evaluation_no_cells() -> None:
     cells, _, _ = compare_arms({("kl", 0): evaluation(cell("a", prompt("1", 1)))})
     assert cells[0].sd is None
