@@ -135,7 +135,7 @@ def decoding_table(report: TrainingReport) -> TableView:
                 number(cell.accepted_per_step),
                 *(number(each, 0) for each in quartiles),
                 ratio(cell.speedup),
-                "no" if cell.failing_depths else "yes",
+                ABSENT if cell.error else cell.agreement,
                 cell.error or "",
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from tasks.draft_runs import run_training, stored_report
 from tasks.draft_stages import Stages
 from tasks.draft_start import start_draft
 from tasks.loss_compose import compare_arms
-from tasks.loss_report import LOSS_KIND, START, LossReport, LossTraining, RateTrial
+from tasks.loss_report import (
+    LOSS_KIND,
+    START,
+    LossChange,
+    LossReport,
+    LossTraining,
+    RateTrial,
+)
 from tasks.run_rows import start_run
 from tasks.runtime import run_files, run_log
 from tasks.sinks import Tracker, mirrored_run
@@ -261,20 +268,22 @@ class _Work:
 
 def _headline(report: LossReport) -> str:
     """What the intervals decide against the start and against the first loss, in one sentence."""
-    config = report.config
-    bases = [START] if config.compare_start else []
-    if len(config.losses) > 1 or not bases:
-        bases.append(config.losses[0])
-    told = "; ".join(f"against {base}: {_decided(report, base)}" for base in bases)
-    return f"{len(report.trainings)} trainings of {report.draft}; accepted tokens per step {told}"
+    count = len(report.trainings)
+    trained = f"{count} training{'' if count == 1 else 's'} of {report.draft}"
+    told = [
+        f"against {base}: {_decided(changes)}"
+        for base in (START, report.config.losses[0])
+        if (changes := report.changes_against(base))
+    ]
+    if not told:
+        return f"{trained}; nothing decoded that could be compared"
+    return f"{trained}; accepted tokens per step {'; '.join(told)}"
 
 
-def _decided(report: LossReport, base: str) -> str:
-    changes = report.changes_against(base)
-    if changes and all(each.reading == "too few prompts" for each in changes):
-        return (
-            f"{max(each.num_prompts for each in changes)} prompts are too few to tell losses apart"
-        )
+def _decided(changes: Sequence[LossChange]) -> str:
+    if all(each.reading == "too few prompts" for each in changes):
+        most = max(each.num_prompts for each in changes)
+        return f"{most} prompts are too few to tell losses apart"
     decided = [
         f"{each.loss} {each.accepted.estimate:+.1%} ({each.shape}, T={each.temperature:g})"
         for each in changes

@@ -28,9 +28,6 @@ from specdec_core.training.target import FrozenTarget
 from tasks.draft_report import DepthAgreement
 from tasks.prepare import Workload
 
-# A realised rate further than this from a right expectation is one in fifteen thousand.
-_STANDARD_ERRORS = 4.0
-
 
 def drafter_of(
     kind: DraftForm, folder: Path, shape: DraftedShape, config: DraftEvaluationConfig
@@ -125,8 +122,12 @@ class Expectation:
             counts.append(count_depths(sample.trace, chances))
             windows = expected_anywhere(chances, self._window(rule))
             total, num_windows = total + windows[0], num_windows + windows[1]
+        exact = self.draft.exact_depths
         found = tuple(
-            self._agreement(depth, each) for depth, each in enumerate(add_depths(counts), start=1)
+            DepthAgreement.of(
+                depth, each, is_exact=exact is None or depth <= exact, config=self.config
+            )
+            for depth, each in enumerate(add_depths(counts), start=1)
         )
         return found, total / num_windows if num_windows else None
 
@@ -157,18 +158,3 @@ class Expectation:
             rendered = render_prompts(items, template, self.target.target.tokenizer)
             self._prompts[key] = dict(zip(request.item_ids, rendered.ids, strict=True))
         return self._prompts[key]
-
-    def _agreement(self, depth: int, counts: DepthCounts) -> DepthAgreement:
-        exact = self.draft.exact_depths
-        gap = abs(counts.realised_rate - counts.expected_rate)
-        allowed = self.config.tolerance + _STANDARD_ERRORS * counts.standard_error
-        return DepthAgreement(
-            depth=depth,
-            num_trials=counts.num_trials,
-            expected=counts.expected_rate,
-            realised=counts.realised_rate,
-            standard_error=counts.standard_error,
-            is_checked=(exact is None or depth <= exact)
-            and counts.num_trials >= self.config.min_trials,
-            is_agreed=gap <= allowed,
-        )

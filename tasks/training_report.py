@@ -158,10 +158,15 @@ def judge(evaluation: DraftEvaluation) -> tuple[CheckpointState, str]:
             f"{len(failed)} of {len(evaluation.cells)} cells failed ({failed[0].error}): the same "
             "command tries them again"
         )
-    num_checked = sum(depth.is_checked for cell in measured for depth in cell.depths)
-    if not num_checked:
-        return "candidate", "too few steps to compare with training: evaluate more prompts"
-    return "validated", f"realised acceptance is the expected one at {num_checked} depths"
+    unchecked = [setting.name for setting in evaluation.settings if not setting.is_checked]
+    if unchecked:
+        few = "; ".join(unchecked)
+        return "candidate", f"too few steps to compare with training ({few}): evaluate more prompts"
+    num_checked = sum(depth.is_checked for each in evaluation.settings for depth in each.depths)
+    return "validated", (
+        "realised acceptance is the expected one in every shape and temperature, at "
+        f"{num_checked} depths over all domains"
+    )
 
 
 def step_text(step: int) -> str:

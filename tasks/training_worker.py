@@ -20,7 +20,13 @@ from specdec_core.training.checkpoints import CheckpointFolder, check_disk
 from specdec_core.training.data import BatchReader, DraftData, is_stored
 from specdec_core.training.draft import TrainableDraft
 from specdec_core.training.draft_model import DraftModel
-from specdec_core.training.memory import check_memory, estimate_memory, free_memory, peak_memory
+from specdec_core.training.memory import (
+    check_memory,
+    estimate_memory,
+    free_memory,
+    peak_memory,
+    trained_bytes,
+)
 from specdec_core.training.objective import objectives_of
 from specdec_core.training.outcome import MemoryEstimate, StepMetrics, ValidationMetrics
 from specdec_core.training.plan import TrainingPlan
@@ -137,6 +143,7 @@ def _build(
     head = load_head(target.folder, dtype=job.manifest.dtype, device=str(device))
     objectives = objectives_of(config, head)
     plan = TrainingPlan.of(config, source.steps_per_epoch, job.manifest.dtype)
+    is_spread = config.sharding == "fsdp" and workers.num > 1
     sample = reader.read([max(data.lengths, key=lambda name: data.lengths[name])])
     estimate = estimate_memory(
         draft,
@@ -144,10 +151,12 @@ def _build(
         sample,
         micro_batch_tokens=config.micro_batch_tokens,
         is_autocast=plan.is_autocast,
+        num_shards=workers.num if is_spread else 1,
     )
     check_memory(estimate, free_memory(device), num_here if device.type == "cpu" else 1)
-    check_disk(job.checkpoint_folder, _STATE_COPIES * estimate.gradients + estimate.reference)
-    if config.sharding == "fsdp" and workers.num > 1:
+    num_copies = _STATE_COPIES + (1 if estimate.reference else 0)
+    check_disk(job.checkpoint_folder, num_copies * trained_bytes(draft))
+    if is_spread:
         shard_blocks(draft, workers)
     parts = TrainingParts(
         plan=plan,

@@ -18,7 +18,7 @@ from specdec_core.training.draft import TrainableDraft
 from specdec_core.training.losses.bounded import DEFAULT_CHUNKS
 from specdec_core.training.objective import Objective, autocast
 from specdec_core.training.outcome import MemoryEstimate
-from specdec_core.training.sharding import is_sharded
+from specdec_core.training.sharding import BlockDraft
 from specdec_core.training.workers import trainable
 
 # Draft's and target's logits of a chunk of rows, their probabilities, one gradient and one spare.
@@ -34,6 +34,7 @@ def estimate_memory(
     *,
     micro_batch_tokens: int,
     is_autocast: bool,
+    num_shards: int = 1,
 ) -> MemoryEstimate:
     """Return the bytes that one worker will hold at its peak.
 
@@ -47,8 +48,12 @@ def estimate_memory(
         sample: Any batch; its first sequence is measured.
         micro_batch_tokens: Most padded tokens of a micro-batch.
         is_autocast: Whether products are taken in bfloat16.
+        num_shards: Workers that the blocks will be spread over, each with its part of gradients
+            and moments; 1 where every worker holds all.
     """
-    trained = sum(_size(p) for p in trainable(draft.module).values())
+    whole = trained_bytes(draft)
+    spread = _block_bytes(draft) if num_shards > 1 else 0
+    trained = whole - spread + -(-spread // num_shards)
     module = draft.module
     held = {id(t): _size(t) for t in (*module.parameters(), *module.buffers())}
     target, heads = objectives[0].target_head.weight, _heads(draft, sample)
@@ -65,6 +70,17 @@ def estimate_memory(
         + sum(_size(head) for head in heads if head.requires_grad),
         batch=per_batch * micro_batch_tokens // sample.input_ids.numel(),
     )
+
+
+def trained_bytes(draft: TrainableDraft) -> int:
+    """Return the bytes of all weights that are trained, those of all workers together."""
+    return sum(_size(p) for p in trainable(draft.module).values())
+
+
+def _block_bytes(draft: TrainableDraft) -> int:
+    """Return the trained bytes that FSDP spreads; 0 for a draft that it refuses."""
+    blocks = draft.blocks if isinstance(draft, BlockDraft) else ()
+    return sum(_size(p) for block in blocks for p in trainable(block).values())
 
 
 def check_memory(estimate: MemoryEstimate, free_bytes: int, num_sharing: int = 1) -> None:
@@ -125,8 +141,6 @@ def _activation_bytes(
     """Return what the backward pass of `num_tokens` needs, by a line through two short passes."""
     longest = max(int(sample.lengths[0]), 2)
     sizes = (max(longest // 2, 1), longest)
-    if is_sharded(draft):  # all workers pass the same shapes through
-        sizes = (8, 16)
     short, long = (_kept_bytes(draft, _piece(sample, size), is_autocast) for size in sizes)
     slope = max(long - short, 0) / (sizes[1] - sizes[0])
     return int(long + slope * max(num_tokens - sizes[1], 0))

@@ -83,6 +83,7 @@ def test_every_loss_gets_the_rate_that_is_best_on_validation_data(
         assert chosen.expected_length == max(each.expected_length or 0.0 for each in tried)
         rates = {each.learning_rate for each in report.trainings if each.loss == loss}
         assert rates == {chosen.learning_rate}
+    assert report.headline.endswith("; nothing decoded that could be compared")
     # Two rates per loss, and the second seed: the first one is among the tried.
     assert store.trainings.count("done") == 6
     assert (report.cells, report.is_good) == ((), True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import platform
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from specdec_core.training.memory import (
     free_memory,
     give_back_memory,
     peak_memory,
+    trained_bytes,
 )
 from specdec_core.training.outcome import MemoryEstimate
 from tests.live_bytes import LiveBytes
@@ -67,6 +69,28 @@ def test_weights_gradients_and_moments_are_counted_exactly(tmp_path: Path) -> No
         assert estimate.gradients == 8 * numbers
         assert estimate.optimizer == 16 * numbers
         assert estimate.reference == (8 * numbers if has_reference else 0)
+
+
+def test_blocks_that_are_spread_cost_a_worker_its_part(tmp_path: Path) -> None:
+    """Embedding, head and last norm stay whole; the rest of 3 workers' sums is rounded up."""
+    draft, source = tiny_draft(tmp_path), MemorySource(make_samples(12))
+    sample = source.validation_batches(rank=0, num_workers=1)[0]
+    whole = sum(p.numel() for p in draft.module.parameters())
+    in_blocks = sum(
+        p.numel() for name, p in draft.module.named_parameters() if ".layers." in f".{name}"
+    )
+    assert 0 < in_blocks < whole
+    estimate = estimate_memory(
+        draft,
+        (objective("kl+0.1grpo"),),
+        sample,
+        micro_batch_tokens=64,
+        is_autocast=False,
+        num_shards=3,
+    )
+    held = 8 * (whole - in_blocks) + math.ceil(8 * in_blocks / 3)
+    assert (estimate.gradients, estimate.optimizer, estimate.reference) == (held, 2 * held, held)
+    assert trained_bytes(draft) == 8 * whole
 
 
 def estimate_of(mib: int) -> MemoryEstimate:
