@@ -137,7 +137,11 @@ def _changes(report: LossReport) -> Figure:
     base = report.config.losses[0]
     shown = [each for each in report.changes_against(base) if each.accepted is not None]
     shown.sort(key=lambda each: (each.shape, each.temperature), reverse=True)
-    names = [f"{each.loss}, {each.shape}, T={each.temperature:g}" for each in shown]
+    names = [
+        f"{each.loss}, {each.shape}, T={each.temperature:g}"
+        + (f" ({each.reading})" if each.reading == "too few prompts" else "")
+        for each in shown
+    ]
     figure, axes = new_lines(names)
     losses = list(report.config.losses)
     for y, each in enumerate(shown):
