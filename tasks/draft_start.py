@@ -10,6 +10,7 @@ from specdec_core.config.training import TrainConfig
 from specdec_core.models.files import writing
 from tasks.run_files import make_folder
 from tasks.runtime import LogLine, file_lock
+from tasks.start_files import made_once
 from tasks.training_job import plan_job
 
 
@@ -34,8 +35,8 @@ def start_draft(train: TrainConfig, settings: Settings, data_folder: Path, log: 
         job = plan_job(train, settings, data_folder.absolute(), root, log)
         if job.start_folder is not None:
             return job.start_folder
-        folder = root / f"{train.draft.kind}-{job.identity[:16]}"
-        if not folder.exists():
+
+        def draw(folder: Path) -> None:
             import torch  # slow to import, and other kinds are files already
 
             from specdec_core.training.data import DraftData
@@ -48,4 +49,5 @@ def start_draft(train: TrainConfig, settings: Settings, data_folder: Path, log: 
                 written = Path(temporary) / "draft"
                 draft.save(written)
                 written.replace(folder)
-    return folder
+
+        return made_once(root / f"{train.draft.kind}-{job.identity[:16]}", draw, log)

@@ -20,6 +20,7 @@ from specdec_core.errors import ConfigError
 from specdec_core.models.architecture import Architecture, read_architecture
 from specdec_core.models.reference import ResolvedModel, resolve_model
 from specdec_core.training.plan import TrainingPlan
+from specdec_core.training.prompts import shared_with
 from tasks.draft_benchmarks import benchmark_of, methods_of, plain_grid
 from tasks.grid import Grid
 from tasks.training_job import check_tokenizer
@@ -171,7 +172,26 @@ def _check_evaluation(config: TrainingRunConfig, target: ResolvedModel, settings
     methods = methods_of(form, folder, config.evaluation)
     for temperature in config.evaluation.temperatures:
         benchmark_of(config.evaluation, methods, temperature)
-    _check_prompts(config.evaluation, plain_grid(config.evaluation, settings), target)
+    grid = plain_grid(config.evaluation, settings)
+    _check_prompts(config.evaluation, grid, target)
+    _check_apart(config.train, grid, settings)
+
+
+def _check_apart(train: TrainConfig, grid: Grid, settings: Settings) -> None:
+    """Check that nothing is decoded that the draft may learn."""
+    prompts = [
+        item.prompt
+        for cell, *_ in grid.rows
+        for item in cell.workload.suite.select(cell.requests[0].item_ids)
+    ]
+    shared = shared_with(prompts, train.data.prompts, settings.data)
+    if shared:
+        raise ConfigError(
+            f"{len(shared)} of the {len(prompts)} prompts that the evaluation decodes are among "
+            f"those that training data are drawn from, such as {shared[0][:60]!r}: acceptance "
+            "would be of what the draft has learned; take them out of prompts, or name other "
+            "eval_domains"
+        )
 
 
 def _check_prompts(config: DraftEvaluationConfig, grid: Grid, target: ResolvedModel) -> None:

@@ -17,6 +17,7 @@ from specdec_core.hashing import json_hash
 from specdec_core.training.manifest import DataManifest, read_manifest
 from specdec_core.training.outcome import MemoryEstimate
 from tasks.runtime import LogLine
+from tasks.start_files import made_once
 from tasks.training_files import DRAFT_FOLDER, METRICS_FILE
 
 if TYPE_CHECKING:
@@ -174,14 +175,17 @@ def _make_start(
     if not isinstance(config.draft, PrunedDraft):
         return None, ""
     cut = [config.draft.model_dump(mode="json"), manifest.key, config.num_validation]
-    folder = run_folder / f"start-{json_hash(cut)[:8]}"
-    if not folder.exists():
+    shape = config.draft
+
+    def cut_draft(folder: Path) -> None:
         counts = None
-        if config.draft.vocab_size is not None:
+        if shape.vocab_size is not None:
             data = DraftData.open(data_folder)
             counts = data.token_counts(data.split(config.num_validation)[0])
-        pruned = prune_target(target, config.draft, folder, counts=counts)
+        pruned = prune_target(target, shape, folder, counts=counts)
         log(f"draft cut from {target.reference}: blocks {'/'.join(map(str, pruned.layers))}")
+
+    folder = made_once(run_folder / f"start-{json_hash(cut)[:8]}", cut_draft, log)
     return folder, content_identity(folder, settings.cache_dir)
 
 

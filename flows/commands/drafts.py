@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,7 +15,7 @@ from flows.commands.output import emit, note, table
 from flows.views import number, percent
 from specdec_core.config.losses import canonical_losses
 from specdec_core.config.settings import Settings
-from specdec_core.errors import RunNotFoundError
+from specdec_core.errors import ConfigError, RunNotFoundError
 
 
 def list_drafts(args: Namespace) -> int:
@@ -59,7 +60,13 @@ def export_draft(args: Namespace) -> int:
     settings = Settings()
     folder = path_of(args.to, "--to").absolute()
     with _open_store() as store:
-        content_hash = _stored(store, args.id).content_hash
+        stored = _stored(store, args.id)
+        if folder.resolve().is_relative_to(Path(stored.folder).resolve()):
+            raise ConfigError(
+                f"--to {folder} is where the draft itself is ({stored.folder}), which would have "
+                "other files then: give another folder"
+            )
+        content_hash = stored.content_hash
         with alone_with(store, content_hash, settings, lambda: False, note) as found:
             folders = write_layouts(found, stored_evaluation(store, found), folder, settings, note)
             written = [str(each) for each in folders]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from itertools import accumulate
+from operator import mul
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from specdec_core.config.base import FiniteRecord, Seed
 from specdec_core.config.benchmark import Topic
@@ -12,6 +15,12 @@ from specdec_core.config.dtype import DTYPE_HELP
 from specdec_core.config.tree_options import split_list
 
 DraftedShape = Literal["chain", "tree"]
+
+# Closer to 0 logits overflow when they are divided by it.
+_LEAST_TEMPERATURE = 1e-3
+# Training expects of a tree what its whole branching holds; the published 128 of 136 nodes, those
+# least likely left out, differ from it by less than the tolerance.
+_LEAST_KEPT = 0.9
 
 
 class DraftEvaluationConfig(FiniteRecord):
@@ -72,7 +81,21 @@ class DraftEvaluationConfig(FiniteRecord):
     @field_validator("temperatures")
     @classmethod
     def _in_range(cls, temperatures: tuple[float, ...]) -> tuple[float, ...]:
-        outside = [t for t in temperatures if not 0.0 <= t <= 100.0]
+        outside = [t for t in temperatures if t and not _LEAST_TEMPERATURE <= t <= 100.0]
         if outside or len(set(temperatures)) < len(temperatures):
-            raise ValueError(f"temperatures {temperatures} must differ and be 0 to 100")
+            raise ValueError(
+                f"temperatures {temperatures} must differ and be 0 or {_LEAST_TEMPERATURE:g} to 100"
+            )
         return temperatures
+
+    @model_validator(mode="after")
+    def _whole_trees(self) -> Self:
+        size = sum(accumulate(self.branching, mul))
+        if "tree" in self.shapes and self.num_nodes < _LEAST_KEPT * size:
+            branching = "/".join(map(str, self.branching))
+            raise ValueError(
+                f"num_nodes {self.num_nodes} leaves out more than a tenth of the tree that "
+                f"branching {branching} spans ({size} nodes), and what training expects is of the "
+                f"whole one: give at least {math.ceil(_LEAST_KEPT * size)}, or a smaller branching"
+            )
+        return self

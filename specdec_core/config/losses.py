@@ -64,7 +64,7 @@ class LossOptions(FiniteRecord):
         "at most its heads",
     )
     temperature: float = Field(
-        1.0, gt=0.0, le=100.0, description="of both distributions in tv, window-tv, wtv and lk"
+        1.0, ge=1e-3, le=100.0, description="of both distributions in tv, window-tv, wtv and lk"
     )
     lk_eta: float = Field(3.0, gt=0.0, le=100.0, description="how fast lk-lambda turns to tv")
     lk_scope: Literal["depth", "position"] = Field(

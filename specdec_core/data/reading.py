@@ -100,6 +100,13 @@ def read_items(rows: Iterable[tuple[str, object]], domain: str) -> list[SuiteIte
     return items
 
 
+def character_fault(texts: Iterable[str]) -> str:
+    """Return what no tokenizer can read in texts that JSON allows; empty without such a fault."""
+    if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+        return "has half of a surrogate pair, which is no character: remove it"
+    return ""
+
+
 def _item(where: str, record: SuiteRecord, domain: str) -> SuiteItem:
     turns = record.turns if record.turns is not None else [record.prompt or ""]
     own_domain = DOMAIN_ALIASES.get(record.domain, record.domain)
@@ -133,6 +140,8 @@ def _turn_fault(record: SuiteRecord, item: SuiteItem) -> str:
         return "needs exactly one of 'prompt' and 'turns'"
     if not all(text.strip() for text in item.turns):
         return "has an empty prompt: give the text of the question"
+    if fault := character_fault(item.turns):
+        return fault
     if len(item.turns) > 1 and item.references and len(item.references) != len(item.turns):
         return (
             f"has {len(item.turns)} turns but {len(item.references)} references: give one per "

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specdec_core.config.base import Record
-from specdec_core.data.reading import near_matches, read_jsonl
+from specdec_core.data.reading import character_fault, near_matches, read_jsonl
 from specdec_core.data.records import DOMAIN_ALIASES
 from specdec_core.data.suites import builtin_files, data_folders, hub_rows
 from specdec_core.errors import DataError
@@ -100,8 +100,8 @@ class PromptRecord(BaseModel):
         texts = (*(message.content for message in messages), *later)
         if not all(text.strip() for text in texts):
             raise ValueError("has an empty turn")
-        if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
-            raise ValueError("has half of a surrogate pair, which is no character: remove it")
+        if fault := character_fault(texts):
+            raise ValueError(fault)
         own = self.domain.removeprefix(_TRAIN)
         domain = DOMAIN_ALIASES.get(own, own)
         return Prompt(
@@ -179,6 +179,22 @@ def draw_prompts(
             "evaluation suites and those that are too long are not used"
         )
     return Drawn(tuple(kept), dict(sorted(dropped.items())))
+
+
+def shared_with(
+    texts: Iterable[str], sources: Sequence[str], data_dir: Path | None
+) -> tuple[str, ...]:
+    """Return those of `texts` that `draw_prompts` might draw from the sources.
+
+    Suites that it finds are left out of what it draws; a file that is a source is no suite to it.
+
+    Raises:
+        DataError: if a source cannot be read.
+    """
+    found = [_read_source(source, data_dir) for source in sources or _pool_names(data_dir)]
+    left_out = evaluation_letters(data_dir, {path for _, path in found if path is not None})
+    drawn = {prompt.letters for prompts, _ in found for prompt in prompts} - left_out - {""}
+    return tuple(text for text in texts if letters_of(text) in drawn)
 
 
 def evaluation_letters(data_dir: Path | None, without: Iterable[Path] = ()) -> frozenset[str]:

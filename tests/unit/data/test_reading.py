@@ -51,6 +51,7 @@ def test_unreadable_file_is_a_data_error(tmp_path):
         ({"turns": ["a"]}, "needs exactly one of 'prompt' and 'turns'"),
         ({"prompt": None}, "needs exactly one of 'prompt' and 'turns'"),
         ({"prompt": "  "}, "has an empty prompt"),
+        ({"prompt": "a \ud800"}, "has half of a surrogate pair"),
         ({"domain": "rag"}, "is of domain 'rag', but 'qa' was asked for: ask for 'rag'"),
         ({"metric": "F1"}, "has unknown metric 'F1'"),
         ({"metric": "rougel"}, "(did you mean 'rougeL'?)"),

@@ -203,6 +203,9 @@ def test_the_command_waits_for_another_export_and_keeps_what_that_noted(
         ("file", r"folder .*/file cannot be made \(File exists\): name one that you may write to"),
         ("/proc/x", r"folder /proc/x cannot be made \(.*\): name one that you may write to"),
         ("", "--to is empty: name a path"),
+        # A file more below it, and its hash is another: it would be trained again.
+        ("draft", "is where the draft itself is"),
+        ("draft/exports", "is where the draft itself is"),
     ],
 )
 def test_a_place_that_cannot_hold_an_export_is_refused_in_words(

@@ -27,6 +27,7 @@ from specdec_core.training.outcome import (
     parse_event,
 )
 from tasks.training import thin, train_draft
+from tasks.training_job import plan_job
 from tests.tiny_training_data import settings_of, train_config, write_data, write_target
 
 ROOT = Path(__file__).parents[3]
@@ -248,6 +249,23 @@ def test_other_kinds_of_drafts_train(
     assert outcome.num_steps == 5
     assert outcome.last.loss < outcome.start.loss
     assert any(outcome.draft_folder.iterdir())
+
+
+def test_a_start_that_was_damaged_is_cut_again(
+    home: Path, settings: Settings, tmp_path: Path
+) -> None:
+    config = config_of(draft={"kind": "pruned", "layers": (0,)})
+    run, lines = tmp_path / "run", list[str]()
+    run.mkdir()
+    job = plan_job(config, settings, home / "data", run, lines.append)
+    assert job.start_folder is not None
+    weights = job.start_folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-64] + bytes(64))
+    again = plan_job(config, settings, home / "data", run, lines.append)
+    assert (again.start_identity, again.identity) == (job.start_identity, job.identity)
+    assert weights.read_bytes() == whole
+    assert len([line for line in lines if line.startswith("draft cut from")]) == 2
 
 
 def test_a_smaller_model_with_another_tokenizer_is_refused(

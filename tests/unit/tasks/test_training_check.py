@@ -164,3 +164,31 @@ def test_a_refused_run_leaves_nothing_in_the_store(
         run_training(tiny_run(models, eval_domains=["nonsense"]), setup, Stages())
     assert store.runs.list() == []
     assert not (settings.home_dir / "draft-data").exists()
+
+
+def test_what_is_decoded_must_not_be_learned(
+    models: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """The same questions in other words of JSON; case and punctuation do not matter."""
+    suite, prompts = tmp_path / "mails.jsonl", tmp_path / "prompts.jsonl"
+    unscored = {"reference": None, "metric": None}
+    asked = [f"What is in mail number {number}?" for number in ("one", "two", "three")]
+    suite.write_text(
+        "".join(
+            json.dumps({"id": f"m/{i}", "domain": "mails", "prompt": text, **unscored}) + "\n"
+            for i, text in enumerate(asked)
+        )
+    )
+    others = [f"Write about the {name}." for name in ("sea", "sky", "sun", "moon")]
+    changes = {"prompts": [str(prompts)], "eval_domains": [f"mails@{suite}"]}
+
+    def write(texts: list[str]) -> None:
+        rows = [{"id": f"p/{i}", "domain": "mails", "prompt": t} for i, t in enumerate(texts)]
+        prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write(others)
+    check(tiny_run(models, **changes), settings)
+    write([*others, "what is in MAIL number two"])
+    with pytest.raises(ConfigError, match=r"1 of the 3 prompts .* 'What is in mail number two\?'"):
+        check(tiny_run(models, **changes), settings)
+    check(tiny_run(models, **changes, evaluate=False), settings)
