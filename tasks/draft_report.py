@@ -179,6 +179,7 @@ class DraftEvaluation(Record):
 
     def _pooled(self, cells: list[DraftCell]) -> tuple[DepthAgreement, ...]:
         known = [depth for cell in cells for depth in cell.depths]
+        # Evaluations that were stored earlier say only what was checked.
         exact = {each.depth for each in known if each.is_exact or each.is_checked}
         sums = add_depths([depth.counts for depth in cell.depths] for cell in cells)
         return tuple(

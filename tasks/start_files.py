@@ -28,7 +28,7 @@ def made_once(folder: Path, make: Callable[[Path], object], log: LogLine) -> Pat
     """
     mark = folder.with_name(f"{folder.name}.sha256")
     if folder.exists():
-        if mark.exists() and mark.read_text(encoding="utf-8").strip() == _hash_of(folder):
+        if mark.exists() and mark.read_bytes().strip() == _hash_of(folder):
             return folder
         log(f"{folder} does not have the files that were left there: it is made again")
         shutil.rmtree(folder)
@@ -37,8 +37,8 @@ def made_once(folder: Path, make: Callable[[Path], object], log: LogLine) -> Pat
     return folder
 
 
-def _hash_of(folder: Path) -> str | None:
+def _hash_of(folder: Path) -> bytes | None:
     try:
-        return folder_hash(folder)
+        return folder_hash(folder).encode()
     except ConfigError:  # nothing is in it
         return None

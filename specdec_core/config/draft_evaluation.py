@@ -12,14 +12,13 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from specdec_core.config.base import FiniteRecord, Seed
 from specdec_core.config.benchmark import Topic
 from specdec_core.config.dtype import DTYPE_HELP
+from specdec_core.config.losses import LEAST_TEMPERATURE
 from specdec_core.config.tree_options import split_list
 
 DraftedShape = Literal["chain", "tree"]
 
-# Closer to 0 logits overflow when they are divided by it.
-_LEAST_TEMPERATURE = 1e-3
-# Training expects of a tree what its whole branching holds; the published 128 of 136 nodes, those
-# least likely left out, differ from it by less than the tolerance.
+# Training expects of a tree what its whole branching holds; the published 128 of 136 nodes leave
+# out the least likely ones alone.
 _LEAST_KEPT = 0.9
 
 
@@ -81,10 +80,10 @@ class DraftEvaluationConfig(FiniteRecord):
     @field_validator("temperatures")
     @classmethod
     def _in_range(cls, temperatures: tuple[float, ...]) -> tuple[float, ...]:
-        outside = [t for t in temperatures if t and not _LEAST_TEMPERATURE <= t <= 100.0]
+        outside = [t for t in temperatures if t and not LEAST_TEMPERATURE <= t <= 100.0]
         if outside or len(set(temperatures)) < len(temperatures):
             raise ValueError(
-                f"temperatures {temperatures} must differ and be 0 or {_LEAST_TEMPERATURE:g} to 100"
+                f"temperatures {temperatures} must differ and be 0 or {LEAST_TEMPERATURE:g} to 100"
             )
         return temperatures
 

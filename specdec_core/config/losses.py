@@ -48,6 +48,10 @@ class LossTerm(FiniteRecord):
     weight: float = Field(1.0, gt=0.0, le=1000.0, description="factor of the loss in the sum")
 
 
+# Closer to 0 logits overflow when they are divided by it.
+LEAST_TEMPERATURE = 1e-3
+
+
 class LossOptions(FiniteRecord):
     """What losses share, whatever their sum.
 
@@ -64,7 +68,10 @@ class LossOptions(FiniteRecord):
         "at most its heads",
     )
     temperature: float = Field(
-        1.0, ge=1e-3, le=100.0, description="of both distributions in tv, window-tv, wtv and lk"
+        1.0,
+        ge=LEAST_TEMPERATURE,
+        le=100.0,
+        description="of both distributions in tv, window-tv, wtv and lk",
     )
     lk_eta: float = Field(3.0, gt=0.0, le=100.0, description="how fast lk-lambda turns to tv")
     lk_scope: Literal["depth", "position"] = Field(

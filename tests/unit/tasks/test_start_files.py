@@ -46,6 +46,10 @@ def lose_mark(folder: Path) -> None:
     folder.with_name(f"{folder.name}.sha256").unlink()
 
 
+def garble_mark(folder: Path) -> None:
+    folder.with_name(f"{folder.name}.sha256").write_bytes(b"\xff\xfe")
+
+
 def test_what_is_whole_is_made_once(tmp_path: Path) -> None:
     maker, lines = Maker(), list[str]()
     for _ in range(2):
@@ -53,7 +57,7 @@ def test_what_is_whole_is_made_once(tmp_path: Path) -> None:
     assert (maker.num_calls, lines) == (1, [])
 
 
-@pytest.mark.parametrize("damage", [zero, truncate, empty, add, lose_mark])
+@pytest.mark.parametrize("damage", [zero, truncate, empty, add, lose_mark, garble_mark])
 def test_what_was_damaged_is_made_again_and_said(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
